@@ -12,7 +12,7 @@ from threadkeep.domain.formats import get_format
 from threadkeep.formats.canonical.entries import entry_of
 from threadkeep.formats.canonical.view import canonical_item
 from threadkeep.server.answer_events import EVENT_PAYS, GrowingEvents
-from threadkeep.server.response_objects import with_settings
+from threadkeep.server.objects import with_settings
 
 GROWING = [row for row in TEXTS if row[1] in ("text", "summary", "reasoning", "thinking", "thought")]
 IDS = [f"{name}-{kind}" for name, kind, _ in ALL]

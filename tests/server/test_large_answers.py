@@ -276,7 +276,7 @@ def test_the_object_of_a_large_answer_is_made_in_a_thread(served: Any, monkeypat
         threads.append(threading.current_thread())
         return shown(*args)
 
-    monkeypatch.setattr("threadkeep.server.response_objects.item_object", noting)
+    monkeypatch.setattr("threadkeep.server.objects.item_object", noting)
     for count in (1, 8):
         http = served.http(upstreams=Pieces(count).upstreams)
         assert http.post("/responses", json={"model": "m", "input": "Hi"}).status_code == 200

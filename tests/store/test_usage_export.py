@@ -26,7 +26,6 @@ from tests.store.watching import statements_of
 from threadkeep import InvalidOption, Price, Store, UsageExportReport
 from threadkeep.blobs import FolderBlobs, S3Blobs
 from threadkeep.domain.reports import SUMS, last_day
-from threadkeep.store.moving import parquet as parquet_files
 from threadkeep.store.moving import usage_files
 from threadkeep.store.moving.usage_files import FETCHED
 
@@ -460,7 +459,7 @@ def test_a_large_day_is_written_in_row_groups(tmp_path: Path) -> None:
         for _ in range(45):
             yield [*rows]
 
-    assert parquet_files.write(tmp_path / "x", {"t": parquet_files.TEXT}, batches(), feature="") == 45 * FETCHED
+    assert usage_files.write_parquet(tmp_path / "x", {"t": usage_files.TEXT}, batches(), feature="") == 45 * FETCHED
     about = parquet.read_metadata(tmp_path / "x")
     assert [about.row_group(n).num_rows for n in range(about.num_row_groups)] == [100_000, 100_000, 25_000]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.viewer.conftest import text_of_tree
-from threadkeep.viewer.json_tree import MAX_LINES, json_tree
+from threadkeep.viewer.blocks import MAX_LINES, json_tree
 from threadkeep.viewer.texts import Budget, json_text
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()

@@ -128,7 +128,8 @@ NEW_OBJECTS: Final = 50_000
 
 # The commands in the order of the help, and where each of them is in `threadkeep.cli.commands`
 COMMANDS: Final = {
-    "ls": "conversations:ls", "show": "conversations:show", "branches": "conversations:branches", "tree": "tree:tree",
+    "ls": "conversations:ls", "show": "conversations:show", "branches": "conversations:branches",
+    "tree": "conversations:tree",
     "render": "render:render", "import": "import_sessions:import_sessions", "append": "append:append",
     "search": "search:search", "reindex": "search:reindex", "changes": "search:changes", "usage": "usage:usage",
     "export-usage": "usage:export_usage", "tools": "usage:tools", "stats": "administration:stats",

@@ -203,14 +203,14 @@ def _csv_text(key: Any) -> str | None:
 
 def write_parquet(path: Path, by: Sequence[str], rows: Sequence[UsageRow]) -> None:
     """Write the rows as a Parquet file, with hours in UTC."""
-    from threadkeep.store.moving import parquet
+    from threadkeep.store.moving import usage_files as files
 
     kinds = {
-        **dict.fromkeys(by, parquet.TEXT), **dict.fromkeys(DAYS, parquet.DATE),
-        **dict.fromkeys(("response", *COUNTS), parquet.NUMBER), "hour": parquet.MOMENT, "cost_usd": parquet.MONEY,
-        **dict.fromkeys((*DERIVED[1:], *PERCENTILES), parquet.RATIO),
+        **dict.fromkeys(by, files.TEXT), **dict.fromkeys(DAYS, files.DATE),
+        **dict.fromkeys(("response", *COUNTS), files.NUMBER), "hour": files.MOMENT, "cost_usd": files.MONEY,
+        **dict.fromkeys((*DERIVED[1:], *PERCENTILES), files.RATIO),
     }  # fmt: skip
     names = (*COUNTS, *DERIVED, *_percentiles(rows))
     figures = [COST if name == "cost_usd" else name for name in names]
     lines = [(*(row.keys[name] for name in by), *(getattr(row, name) for name in figures)) for row in rows]
-    parquet.write(path, {name: kinds[name] for name in (*by, *names)}, [lines], feature="--parquet")
+    files.write_parquet(path, {name: kinds[name] for name in (*by, *names)}, [lines], feature="--parquet")

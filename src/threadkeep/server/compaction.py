@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.usage import NormalizedUsage, Usage
-from threadkeep.server.response_objects import usage_object
+from threadkeep.server.objects import usage_object
 from threadkeep.server.sealed import PREFIX, decoded, opened, seal
 
 TRIGGER: Final[JsonObject] = {"type": "compaction_trigger"}

@@ -23,6 +23,7 @@ from threadkeep.formats.shared.claude import longest_answer
 from threadkeep.server import compaction, objects, request_state, requests, service, unstored, upstreams
 from threadkeep.server.agent_tools import FUNCTIONS, AgentTools
 from threadkeep.server.answer_events import GrowingEvents
+from threadkeep.server.objects import ECHOED, details_object, masked, with_settings
 from threadkeep.server.problems import Problem
 from threadkeep.server.provider_answers import (
     BAD_GATEWAY,
@@ -34,7 +35,6 @@ from threadkeep.server.provider_answers import (
     refused,
     until_end,
 )
-from threadkeep.server.response_objects import ECHOED, details_object, masked, with_settings
 from threadkeep.server.sealed import sealed
 from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore, end_recording, is_unstored, recorder_on
 from threadkeep.store.conversation import Conversation

@@ -18,7 +18,7 @@ from threadkeep.server import answers, limits, owners
 from threadkeep.server.keys import KeysOnceMade
 from threadkeep.store.aio import AsyncStore
 from threadkeep.viewer import access as accesses
-from threadkeep.viewer import comparing, dashboard, exporting, listing, pages, requests, tenants, thread
+from threadkeep.viewer import comparing, dashboard, exporting, listing, pages, requests, thread
 from threadkeep.viewer.access import Access, Token
 from threadkeep.viewer.filters import SavedView
 
@@ -102,8 +102,8 @@ def app(
         Route("/search", pages.endpoint("read", listing.search_page)),
         Route("/usage", pages.endpoint("usage", dashboard.usage_page)),
         Route("/usage/tools", pages.endpoint("usage", dashboard.tools_page)),
-        Route("/tenants", pages.endpoint("usage", tenants.tenants_page)),
-        Route("/tenant", pages.endpoint("usage", tenants.tenant_page)),
+        Route("/tenants", pages.endpoint("usage", dashboard.tenants_page)),
+        Route("/tenant", pages.endpoint("usage", dashboard.tenant_page)),
         Route("/usage.csv", pages.endpoint("usage", dashboard.usage_csv)),
         Route("/media/{hash}", pages.endpoint("read", media)),
         Route("/static/{name}", _static),

@@ -15,7 +15,7 @@ from tests.server.recorder.provider import whole
 from tests.server.recorder.test_waiting import a_call
 from tests.waiting import wait_until
 from threadkeep import AsyncStore, Store
-from threadkeep.server.recorder.order import CallQueue, QueuePlace
+from threadkeep.server.recorder.backlog import CallQueue, QueuePlace
 from threadkeep.server.recorder.worker import RecordingThread
 
 

@@ -1,13 +1,13 @@
-"""``threadkeep ls``, ``show`` and ``branches``: list conversations, and show one of them."""
+"""``threadkeep ls``, ``show``, ``branches`` and ``tree``: list conversations, and show one of them."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 
 from typer import Option
 
@@ -16,14 +16,16 @@ from threadkeep.cli.options import ConversationId, Owner, Text, on_target
 from threadkeep.cli.output import Column, clock, print_json, print_text, record
 from threadkeep.cli.target import Target, iterate, note_other_tenants, open_conversation
 from threadkeep.domain.stored import Page
-from threadkeep.domain.transcripts import lines_of, title_of
+from threadkeep.domain.transcripts import lines_of, said_in, title_of
 from threadkeep.errors import InvalidOption
 
 if TYPE_CHECKING:
-    from threadkeep import Conversation, Store, StoredItem, StoredResponse
+    from threadkeep import Branch, Conversation, Store, StoredItem, StoredResponse
 
     ReadItems = Callable[..., Page[StoredItem]]
 
+LOOKED_AT: Final = 20  # items of a branch among which there should be a text
+WIDTH: Final = 60  # characters of a text
 CONVERSATIONS: Final = (
     Column("id", no_wrap=True), Column("last_activity", "last_activity_at", is_time=True, no_wrap=True, drop_order=6),
     Column("status", drop_order=3), Column("user", "user_id", drop_order=4), Column("model", drop_order=2),
@@ -223,3 +225,77 @@ def branches(target: Target, *, id: ConversationId, user: Owner = None) -> None:
         for branch in branches
     ]
     target.report_list("branches", records, BRANCHES, id=conversation.id)
+
+
+class TreeLine(NamedTuple):
+    """A branch in the tree: what is drawn before it, and the branch."""
+
+    prefix: str
+    branch: Branch
+
+
+@on_target()
+def tree(target: Target, *, id: ConversationId, user: Owner = None) -> None:
+    """Print the branches of a conversation as a tree.
+
+    Each with the positions of its own items, the position behind which it begins, and its first words.
+    """
+    with target.store(user=user) as store:
+        conversation = open_conversation(store, id)
+        lines = list(tree_of(list(iterate(conversation.branches))))
+        records = [record_of(conversation, line.branch) for line in lines]
+    if target.is_json:
+        print_json({"id": conversation.id, "branches": records})
+        return
+    for line, found in zip(lines, records, strict=True):
+        print_text(line.prefix + text_of(found), is_bold=found["active"])
+
+
+def tree_of(branches: Sequence[Branch]) -> Iterator[TreeLine]:
+    """The branches in the order of the tree: each below the one on which the item is that it begins behind."""
+    children: dict[int, list[Branch]] = {}
+    by_number = {branch.number: branch for branch in branches}
+    for branch in branches[1:]:
+        children.setdefault(owner_of(branch, by_number), []).append(branch)
+    waiting = [("", "", branches[0])]
+    while waiting:
+        prefix, indent, branch = waiting.pop()
+        yield TreeLine(prefix, branch)
+        below = children.get(branch.number, [])
+        for index, child in reversed(list(enumerate(below))):
+            is_last = index == len(below) - 1
+            corner, line = ("`-- ", "    ") if is_last else ("|-- ", "|   ")
+            waiting.append((indent + corner, indent + line, child))
+
+
+def owner_of(branch: Branch, by_number: Mapping[int, Branch]) -> int:
+    """The branch that has the last item which a branch shares; a parent may share that one itself."""
+    position, owner = branch.fork_position, by_number[branch.parent or 0]
+    while owner.fork_position is not None and position is not None and position <= owner.fork_position:
+        owner = by_number[owner.parent or 0]
+    return owner.number
+
+
+def record_of(conversation: Conversation, branch: Branch) -> dict[str, Any]:
+    """What is known of a branch, with the position and the first words of its own items."""
+    after = -1 if branch.fork_position is None else branch.fork_position
+    own: Sequence[StoredItem] = ()
+    if branch.head_position > after:
+        own = conversation.on_branch(branch.number).items(after=after, limit=LOOKED_AT, media="reference").items
+    texts = (said_in(stored.to_object()) for stored in own)
+    known = record(branch, "number", "parent", "fork_position", "created_at")
+    return known | {
+        "head": branch.head_position,
+        "active": branch.is_active,
+        "from_position": own[0].position if own else None,
+        "text": next((" ".join(text.split()) for text in texts if text.strip()), None),
+    }
+
+
+def text_of(found: Mapping[str, Any]) -> str:
+    """A branch on one line."""
+    after = "" if found["fork_position"] in (None, -1) else f" after #{found['fork_position']}"
+    own = "no items" if found["from_position"] is None else f"#{found['from_position']} to #{found['head']}"
+    text = found["text"] or ""
+    words = text if len(text) <= WIDTH else f"{text[:WIDTH]}…"
+    return f"{found['number']}{' *' if found['active'] else ''}{after}: {own}{f'  {words}' if words else ''}"

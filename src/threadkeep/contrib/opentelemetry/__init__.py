@@ -11,7 +11,7 @@ try:
 except ImportError as error:
     raise MissingExtra("otel", "threadkeep.contrib.opentelemetry") from error
 
-from threadkeep.contrib.opentelemetry.context import conversation_context as conversation_context
+from threadkeep.contrib.opentelemetry.completions import conversation_context as conversation_context
 from threadkeep.contrib.opentelemetry.emission import instrument as instrument
 from threadkeep.contrib.opentelemetry.hook import ThreadkeepCompletionHook as ThreadkeepCompletionHook
 from threadkeep.contrib.opentelemetry.hook import completion_hook as completion_hook

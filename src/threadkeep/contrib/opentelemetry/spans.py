@@ -5,7 +5,7 @@ from __future__ import annotations
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import Span, SpanProcessor
 
-from threadkeep.contrib.opentelemetry import context, names
+from threadkeep.contrib.opentelemetry import completions, names
 
 __all__ = ["ConversationSpans"]
 
@@ -18,6 +18,6 @@ class ConversationSpans(SpanProcessor):
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """Write the id, unless the span has one."""
-        name = context.current_conversation(parent_context)
+        name = completions.current_conversation(parent_context)
         if name is not None and names.CONVERSATION not in (span.attributes or {}):
             span.set_attribute(names.CONVERSATION, name)

@@ -30,9 +30,9 @@ from threadkeep.formats.canonical.entries import ServerState, Snapshot
 from threadkeep.formats.interactions import fields, steps
 from threadkeep.formats.interactions.fields import CHOICE, FIELDS, NAME, RESULT, STEPS
 from threadkeep.formats.interactions.turns import StepWriter, is_plain_input
-from threadkeep.formats.shared import google, pairing, parsing, provider_errors, reports, server_state
+from threadkeep.formats.shared import google, pairing, parsing, provider_errors, reports
 from threadkeep.formats.shared.fields import read_fields, render_fields
-from threadkeep.formats.shared.rendering import Rendering, begin, no_model, nothing_to_send
+from threadkeep.formats.shared.rendering import Rendering, begin, known_state, news, no_model, nothing_to_send
 
 PREVIOUS: Final = "previous_interaction_id"
 _HISTORIES: Final = ("input", PREVIOUS, "continuation_token")  # keys of which a request needs one
@@ -43,12 +43,12 @@ _TEXT, _CONTENT, _CONTENTS, _EMPTY = "text", "content", "contents", "empty"  # h
 def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Rendered:
     """Render a session as the body of a request for an interaction."""
     rendering = begin(session, options, NAME, reports.Context(rule=google.NAMES, takes_signatures=True))
-    state = server_state.known_state(rendering)
+    state = known_state(rendering)
     snapshot, entries, context = rendering.snapshot, rendering.entries, rendering.context
     writer = StepWriter(rendering, pairing.paired(entries, pairing.left_alone(snapshot, NAME)))
     writer.write(entries)
     body = _body(rendering, state, writer.system)
-    shown = None if state is None else {None, *(entry.position for entry in server_state.news(entries, state))}
+    shown = None if state is None else {None, *(entry.position for entry in news(entries, state))}
     if shown is not None:
         _report_only(shown, context)
     sent = writer.sent(shown)

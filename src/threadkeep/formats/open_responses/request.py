@@ -35,10 +35,10 @@ from threadkeep.errors import CannotParse, CannotRender, InvalidOption
 from threadkeep.formats.canonical.entries import ServerState, Snapshot
 from threadkeep.formats.canonical.items import ITEM_KEYS, NAME, usual
 from threadkeep.formats.open_responses import fields, response, turns, vendors
-from threadkeep.formats.shared import parsing, parts, provider_errors, server_state
+from threadkeep.formats.shared import parsing, parts, provider_errors
 from threadkeep.formats.shared.dialects import RESPONSES, Dialect, dialect_of
 from threadkeep.formats.shared.fields import EFFORT, effort_of, read_fields, render_fields
-from threadkeep.formats.shared.rendering import Rendering, begin, no_model, nothing_to_send
+from threadkeep.formats.shared.rendering import Rendering, begin, known_state, no_model, nothing_to_send
 from threadkeep.formats.shared.reports import Context
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     """Render a session as the body of a Responses request."""
     rendering = begin(session, options, NAME, Context())
     snapshot, entries = rendering.snapshot, rendering.entries
-    state = server_state.known_state(rendering)
+    state = known_state(rendering)
     dialect = dialect_of(RESPONSES, snapshot, options)
     head, has_prompt = _head(rendering, state, dialect)
     pieces, stable = _input(rendering, state, dialect)

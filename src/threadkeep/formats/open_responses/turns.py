@@ -19,8 +19,8 @@ from threadkeep.formats.open_responses import plan as plans
 from threadkeep.formats.open_responses.plan import FastPath, InputPlan, plan_of
 from threadkeep.formats.shared.dialects import Dialect
 from threadkeep.formats.shared.pairing import LAYER, late_output_message, placeholder_item, placeholder_of
+from threadkeep.formats.shared.rendering import news
 from threadkeep.formats.shared.reports import LOSSES, Context
-from threadkeep.formats.shared.server_state import news
 
 KEY: Final = f"{NAME}.input"
 

@@ -13,15 +13,23 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
 import orjson
 
-from threadkeep.domain.formats import FormatName
+from threadkeep.domain.formats import STATEFUL, FormatName
 from threadkeep.domain.jsontext import PLAIN, REQUEST_DEPTH, JsonObject, dumps, encode
 from threadkeep.domain.rendering import Loss, Rendered, RenderOptions, Repair
 from threadkeep.errors import CannotRender
-from threadkeep.formats.canonical.entries import ItemEntry, PackedEntries, Snapshot, changed_entry, snapshot_of
+from threadkeep.formats.canonical.entries import (
+    ItemEntry,
+    PackedEntries,
+    ServerState,
+    Snapshot,
+    changed_entry,
+    initial_state,
+    snapshot_of,
+)
 from threadkeep.formats.canonical.items import NAME
 from threadkeep.formats.shared import fields, makers, pictures
 from threadkeep.formats.shared.arguments import Mending, Report, is_unicode
-from threadkeep.formats.shared.pairing import CALLS, OUTPUTS, Pairing, late_output_message
+from threadkeep.formats.shared.pairing import CALLS, LAYER, OUTPUTS, Pairing, late_output_message
 from threadkeep.formats.shared.provider_rules import FILLER, ProviderRules, rules_for
 from threadkeep.formats.shared.reports import Context
 from threadkeep.formats.shared.setting_rules import Rows, fitted, settings_for
@@ -399,3 +407,41 @@ def with_items(snapshot: Snapshot) -> tuple[Snapshot, list[Report]]:
     if not changed:
         return snapshot, reports
     return replace(snapshot, entries=[changed.get(i, entry) for i, entry in enumerate(snapshot.entries)]), reports
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the provider holds of a conversation, for formats whose requests can name it, and what is new to it. Source:
+# OpenAI's API reference, "Conversation state"; Google's Gemini API reference, "Interactions".
+
+
+def known_state(rendering: Rendering) -> ServerState | None:
+    """What the provider holds; nothing where another one has answered last: it is sent everything."""
+    snapshot = rendering.snapshot
+    state = snapshot.state or initial_state(snapshot.settings)
+    if state is None or rendering.options.server_state == "none":
+        return None
+    last = next((entry for entry in reversed(snapshot.entries) if entry.position <= state.boundary), None)
+    name = "conversation" if state.previous_response_id is None else "previous_response_id"
+    if last is not None and last.origin in STATEFUL and last.origin != rendering.format_name:
+        detail = f"{name} was left out, and everything is sent: it names an answer in the format {last.origin}."
+    elif last is not None and last.maker is not None and not makers.reads_own(
+        rendering.target, last, rendering.format_name
+    ):  # fmt: skip
+        detail = f"{name} was left out, and everything is sent: {makers.giver_of(last)} keeps it."
+    else:
+        return state
+    rendering.context.repair("option", name, detail)
+    return None
+
+
+def news(entries: Sequence[ItemEntry], state: ServerState) -> list[ItemEntry]:
+    """What the provider does not have: what follows its answer, and what came in while it was answering."""
+    known = (entry for entry in reversed(entries) if entry.position <= state.boundary)
+    seen, turn = next(((entry.seen, entry.turn) for entry in known if entry.seen is not None), (None, None))
+    return [
+        entry
+        for entry in entries
+        if entry.position > state.boundary
+        or entry.turn == LAYER
+        or (seen is not None and entry.position > seen and entry.turn != turn)
+    ]

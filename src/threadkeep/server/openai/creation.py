@@ -30,7 +30,6 @@ from threadkeep.server import (
     origins,
     owners,
     request_state,
-    response_objects,
     sealed,
     service,
     unstored,
@@ -88,7 +87,7 @@ async def _warmed_up(call: Call, body: JsonObject) -> Response:
         "created_at": int(time()), "completed_at": int(time()), "model": turn.options.model, "status": "completed",
         "output": [], "usage": None, "error": None, "incomplete_details": None, "store": False, "conversation": None,
     }  # fmt: skip
-    made = response_objects.with_settings(turn.options.echoed, response)
+    made = objects.with_settings(turn.options.echoed, response)
     return EventStream(replay(call, made, -1), call.permission)
 
 

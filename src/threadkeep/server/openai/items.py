@@ -16,9 +16,9 @@ from threadkeep.domain.jsontext import JsonObject, dumps, dumps_finite
 from threadkeep.domain.stored import bytes_of
 from threadkeep.errors import InvalidItem
 from threadkeep.server import answers, body_limits, objects, pages
+from threadkeep.server.objects import masked
 from threadkeep.server.problems import Problem
 from threadkeep.server.requests import PageQuery, body_object, expected_head, flag, idempotency_key, required
-from threadkeep.server.response_objects import masked
 from threadkeep.server.service import Call
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.reading.reader import Reader

@@ -21,10 +21,9 @@ from threadkeep.domain.response import Response as StoredAnswer
 from threadkeep.domain.stored import StoredResponse
 from threadkeep.errors import NotFound
 from threadkeep.server import answer_events, answers, event_streams, objects, pages, request_state, requests
-from threadkeep.server.objects import partial_item
+from threadkeep.server.objects import details_object, masked, partial_item, response_object
 from threadkeep.server.problems import Problem
 from threadkeep.server.quotas import QuotaExceeded
-from threadkeep.server.response_objects import details_object, masked, response_object
 from threadkeep.server.service import Call
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.reading.reader import Reader

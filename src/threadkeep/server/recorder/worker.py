@@ -23,9 +23,8 @@ from threadkeep.server.observing import Counters
 from threadkeep.server.owners import Owner
 from threadkeep.server.provider_answers import MAX_ANSWER_BYTES
 from threadkeep.server.quotas import Tally
-from threadkeep.server.recorder.backlog import SpoolBacklog, is_usable
+from threadkeep.server.recorder.backlog import CallQueue, QueuePlace, SpoolBacklog, is_usable
 from threadkeep.server.recorder.exchanges import CallFacts, Exchange, Overflow, Unreadable
-from threadkeep.server.recorder.order import CallQueue, QueuePlace
 from threadkeep.server.recorder.spool import Spool, SpooledCall, SpoolFull
 from threadkeep.server.recorder.spooling import SpooledExchange
 from threadkeep.server.recorder.storing import PartlyStored, store_exchange

@@ -6,8 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from threadkeep.domain import jsontext, running, stored
-from threadkeep.server.objects import conversation_object, item_object
-from threadkeep.server.response_objects import SHOWN_TOOLS
+from threadkeep.server.objects import SHOWN_TOOLS, conversation_object, item_object
 from threadkeep.server.rest.models import Settings
 from threadkeep.store.aio import AsyncConversation
 from threadkeep.store.conversation import Conversation

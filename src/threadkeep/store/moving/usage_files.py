@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
@@ -24,15 +24,18 @@ import sqlalchemy as sa
 from threadkeep.db import functions, models, types
 from threadkeep.db.queries import conversations, usage
 from threadkeep.domain import ids, jsontext, reports
-from threadkeep.errors import InvalidOption
+from threadkeep.errors import InvalidOption, MissingExtra
 from threadkeep.store.media import rows, stores
-from threadkeep.store.moving import contents, parquet
+from threadkeep.store.moving import contents
 from threadkeep.store.removing.batches import Progress
 from threadkeep.store.work import refs
 from threadkeep.store.work.handle import StoreHandle
 from threadkeep.store.work.transactions import Transactions
 from threadkeep.store.work.validation import span_of
 
+ROW_GROUP: Final = 100_000  # rows, in columns of a few megabytes
+# What a column holds. Money is given in billionths of a dollar, and written as dollars.
+TEXT, NUMBER, DATE, MOMENT, MONEY, RATIO = "text", "number", "date", "moment", "money", "ratio"
 VERSION: Final = 1  # of the files; those of another one are all written again
 FETCHED: Final = 5_000  # rows
 SAVED_DAYS, SAVED_ATTEMPTS = 100, 1_000_000  # are written before the manifest is
@@ -53,15 +56,15 @@ _FIGURES: Final = (
 # Columns as the views have them, without `day` and `tenant`, which are the names of folders; what they hold
 KINDS: Final = {
     ATTEMPTS: {
-        "tenant_name": parquet.TEXT, "id": parquet.TEXT, "occurred_at": parquet.MOMENT, "conversation": parquet.TEXT,
-        "response": parquet.NUMBER,
-        **dict.fromkeys(("user_id", "provider", "model", "format", "status", "tool_set"), parquet.TEXT),
-        **dict.fromkeys(_FIGURES, parquet.NUMBER), "cost_usd": parquet.MONEY, "price": parquet.TEXT,
-        "terms": parquet.TEXT,
+        "tenant_name": TEXT, "id": TEXT, "occurred_at": MOMENT, "conversation": TEXT,
+        "response": NUMBER,
+        **dict.fromkeys(("user_id", "provider", "model", "format", "status", "tool_set"), TEXT),
+        **dict.fromkeys(_FIGURES, NUMBER), "cost_usd": MONEY, "price": TEXT,
+        "terms": TEXT,
     },
     SUMS: {
-        **dict.fromkeys(("tenant_name", *usage.KEYS), parquet.TEXT), **dict.fromkeys(reports.SUMS, parquet.NUMBER),
-        "cost_usd": parquet.MONEY,
+        **dict.fromkeys(("tenant_name", *usage.KEYS), TEXT), **dict.fromkeys(reports.SUMS, NUMBER),
+        "cost_usd": MONEY,
     },
 }  # fmt: skip
 
@@ -224,9 +227,9 @@ class _Tenant:
                     file.seek(0)
                     file.truncate()
                 pages = _attempts(connection, self._key, at, self._name)
-                count = parquet.write(attempts, KINDS[ATTEMPTS], pages, feature="export_usage()")
+                count = write_parquet(attempts, KINDS[ATTEMPTS], pages, feature="export_usage()")
                 lines = [[(self._name, *_sums(row)) for row in rows]]
-                parquet.write(sums, KINDS[SUMS], lines, feature="export_usage()")
+                write_parquet(sums, KINDS[SUMS], lines, feature="export_usage()")
                 return _fingerprint(rows), count
 
             fingerprint, count = self._export.transactions.read(read)
@@ -325,3 +328,50 @@ def _attempts(connection: sa.Connection, tenant: int, day: date, name: str) -> I
                 )
                 for key, at, public, *about, tools, rest in ((*row[:10], row[10:]) for row in page)
             ]  # fmt: skip
+
+
+def write_parquet(
+    file: str | PathLike[str] | IO[bytes], kinds: Mapping[str, str], batches: Iterable[Sequence[Sequence[Any]]],
+    *, feature: str,
+) -> int:  # fmt: skip
+    r"""Write batches of rows, each with a value for each column (`kinds`, by name); return the number of rows.
+
+    Text is UTF-8: a lone surrogate is written as an escape, such as ``\ud800``. Moments are microseconds in UTC.
+
+    Raises:
+        MissingExtra: pyarrow, which `feature` needs, is not installed.
+    """
+    try:
+        import pyarrow as pa  # noqa: PLC0415 - an extra
+        from pyarrow import parquet  # noqa: PLC0415
+    except ImportError as error:
+        raise MissingExtra("parquet", feature) from error
+    types = {
+        TEXT: pa.string(), NUMBER: pa.int64(), DATE: pa.date32(), MOMENT: pa.timestamp("us", tz="UTC"),
+        MONEY: pa.decimal128(28, 9), RATIO: pa.float64(),
+    }  # fmt: skip
+
+    def column(kind: str, values: Sequence[Any]) -> Any:
+        if kind == MONEY:  # which has the same bits as the number of billionths
+            return pa.array(values, pa.int64()).cast(pa.decimal128(28, 0)).view(types[MONEY])
+        try:
+            return pa.array(values, types[kind])
+        except UnicodeEncodeError:
+            return pa.array([None if one is None else one.encode("utf-8", "backslashreplace") for one in values]).cast(
+                types[kind]
+            )
+
+    schema = pa.schema([(name, types[kind]) for name, kind in kinds.items()])
+    count, waiting = 0, []
+    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+        for batch in batches:
+            if not batch:
+                continue
+            columns = zip(kinds.values(), zip(*batch, strict=True), strict=True)
+            waiting.append(pa.Table.from_arrays([column(*one) for one in columns], schema=schema))
+            count += len(batch)
+            if sum(map(len, waiting)) >= ROW_GROUP:
+                writer.write_table(pa.concat_tables(waiting))
+                waiting = []
+        writer.write_table(pa.concat_tables([*waiting, schema.empty_table()]))
+    return count
