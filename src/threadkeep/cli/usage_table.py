@@ -79,7 +79,6 @@ def print_usage(
 
 
 def _percentiles(rows: Sequence[UsageRow]) -> Sequence[str]:
-    """The names of the percentiles that the rows have."""
     return PERCENTILES if any(row.percentiles is not None for row in rows) else ()
 
 

@@ -268,6 +268,5 @@ def _key_of(response: ModelResponse) -> str:
 
 
 def _plain(item: Any) -> JsonObject:
-    """An output item as JSON."""
     value: JsonObject = item.model_dump(mode="json") if hasattr(item, "model_dump") else dict(item)
     return value

@@ -184,7 +184,6 @@ def _decide(ref: BranchRef, request: CacheRequest, rows: Mapping[bytes, Row], no
 
 
 def _longest(rows: Mapping[bytes, Row], prefixes: Sequence[domain.Prefix], now: datetime) -> domain.Prefix | None:
-    """Return the longest prefix that is cached."""
     for prefix in reversed(prefixes):
         row = rows.get(prefix.hash)
         if row is not None and row["name"] is not None and not _is_expired(row, now):
@@ -276,7 +275,6 @@ def _remove(connection: Connection, row: Row, *, unshared: bool = False) -> bool
 def _rows_by_hash(
     connection: Connection, ref: BranchRef, account: str, model: str, prefixes: Sequence[domain.Prefix]
 ) -> dict[bytes, Row]:
-    """Return the rows of these prefixes, by hash."""
     hashes, key = [prefix.hash for prefix in prefixes], _model_key(ref, account, model)
     return {
         bytes(row["hash"]): row

@@ -216,6 +216,5 @@ async def _end_when_left(request: Request, budget: Budget) -> None:
 
 
 def _read_items(store: Store, id: str, branch: int | None) -> tuple[Conversation, list[stored.StoredItem]]:
-    """A conversation on a branch, and all its items, with references to stored media."""
     conversation = store.get_conversation(id, branch=branch)
     return conversation, conversation.transcript(media="reference")

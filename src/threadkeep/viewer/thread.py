@@ -93,7 +93,6 @@ async def fragment(view: View) -> Response:
 
 
 def _rendered(view: View, template: str, thread: Thread, start: int) -> Response:
-    """The page of a template."""
     return view.page(template, view.live(), **values_of(thread, start))
 
 

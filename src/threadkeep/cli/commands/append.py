@@ -93,7 +93,6 @@ def append(
 
 
 def _append_body(conversation: Conversation, source: BinaryIO, format: str, options: dict[str, Any]) -> Response:
-    """Append a complete body; return the response."""
     body = source.read()
     try:
         return conversation.add_response(body, given.format_name(format), **options)

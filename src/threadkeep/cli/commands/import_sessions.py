@@ -154,7 +154,6 @@ def _client_record(client: ClientReport) -> dict[str, object]:
 
 
 def _sum(clients: Mapping[str, ClientReport]) -> SourceReport:
-    """The report of all clients."""
     from threadkeep.contrib.importers import SourceReport
 
     total = SourceReport(is_dry_run=any(client.report.is_dry_run for client in clients.values()))

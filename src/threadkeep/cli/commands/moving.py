@@ -78,7 +78,6 @@ def export(
 
 
 def _exported(target: Target, user: str | None, chosen: list[str] | None) -> str:
-    """What an export has."""
     if chosen is not None:
         return number_of(len(chosen), "conversation")
     return f"The user {user!r}" if user is not None else f"The tenant {target.tenant or 'default'!r}"

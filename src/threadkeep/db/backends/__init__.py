@@ -178,10 +178,17 @@ class Backend:
         database uses the key: SQLite reads the whole table for pairs in a list, MariaDB for a list of one pair, and
         PostgreSQL plans each of them on its own.
         """
-        table = column.table.c
-        each = statement.where(table.tenant_id == tenant, table.conversation_id == bindparam("place_key"))
-        each = each.where(column == bindparam("place_number"))
+        columns = column.table.c.conversation_id, column
+        of_tenant, these = statement.where(column.table.c.tenant_id == tenant), self.are_at(columns, places)
+        if these is not None:
+            return connection.execute(of_tenant.where(these)).rowcount
+        each = of_tenant.where(columns[0] == bindparam("place_key"), column == bindparam("place_number"))
         return connection.execute(each, [{"place_key": key, "place_number": number} for key, number in places]).rowcount
+
+    def are_at(self, columns: Sequence[Column[Any]], places: Places) -> ColumnElement[bool] | None:
+        """A condition for rows at some places, with which the key is used; None where each place is looked up alone."""
+        del columns, places
+        return None
 
     def row_limit(self, connection: Connection) -> int | None:
         """How many bytes a row may have on the wire; None without a limit."""

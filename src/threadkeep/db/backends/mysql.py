@@ -78,19 +78,8 @@ class _MySQL(backends.Backend):
         found: Insert = new.on_duplicate_key_update({name: new.inserted[name] for name in columns})
         return found
 
-    def change_places(
-        self,
-        connection: Connection,
-        statement: backends.Change,
-        column: Column[Any],
-        tenant: int,
-        places: backends.Places,
-    ) -> int:
-        if len(places) == 1:
-            return super().change_places(connection, statement, column, tenant, places)
-        table = column.table.c
-        these = statement.where(table.tenant_id == tenant, values_of(table.conversation_id, column).in_(places))
-        return connection.execute(these).rowcount
+    def are_at(self, columns: Sequence[Column[Any]], places: backends.Places) -> ColumnElement[bool] | None:
+        return values_of(*columns).in_(places) if len(places) > 1 else None
 
     def open_writers(self, connection: Connection, rows: Sequence[Select[Any]]) -> frozenset[str]:
         """A read with locks waits for the rows of others; one that waits in vain has a name for them all."""

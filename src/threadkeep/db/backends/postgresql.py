@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ARRAY, URL, Column, Connection, Engine, Select, Table, cast, func, select, text, true
+from sqlalchemy import (
+    ARRAY,
+    URL,
+    Column,
+    ColumnElement,
+    Connection,
+    Engine,
+    Select,
+    Table,
+    cast,
+    func,
+    select,
+    text,
+    true,
+)
 from sqlalchemy import tuple_ as values_of
 from sqlalchemy.dialects.postgresql import insert
 
@@ -116,19 +130,9 @@ class _PostgreSQL(backends.Backend):
         row = statement.where(key.between(named.c.key, named.c.key)).order_by(key).limit(1).lateral("row")
         return select(row).select_from(named).join(row, true())
 
-    def change_places(
-        self,
-        connection: Connection,
-        statement: backends.Change,
-        column: Column[Any],
-        tenant: int,
-        places: backends.Places,
-    ) -> int:
-        table, arrays = column.table.c, zip(*places, strict=True)
-        columns = (table.conversation_id, column)
-        pairs = (func.unnest(cast(list(some), ARRAY(of.type))) for some, of in zip(arrays, columns, strict=True))
-        these = statement.where(table.tenant_id == tenant, values_of(*columns).in_(select(*pairs)))
-        return connection.execute(these).rowcount
+    def are_at(self, columns: Sequence[Column[Any]], places: backends.Places) -> ColumnElement[bool]:
+        arrays = zip(zip(*places, strict=True), columns, strict=True)
+        return values_of(*columns).in_(select(*(func.unnest(cast(list(some), ARRAY(of.type))) for some, of in arrays)))
 
     def analyze_grown(self, connection: Connection) -> list[str]:
         """Never waits for a lock: a table that is being analyzed, or changed, is left out.

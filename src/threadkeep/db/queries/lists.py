@@ -131,7 +131,6 @@ def _called(query: ListQuery) -> Select[Any]:
 
 
 def _labelled(number: int) -> Select[Any]:
-    """The conversations with the label of a number."""
     return conversations.with_label(bindparam("tenant"), bindparam(f"key_{number}"), bindparam(f"value_{number}"))
 
 

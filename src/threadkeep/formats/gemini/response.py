@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.response import Response
-from threadkeep.domain.usage import Usage
 from threadkeep.errors import CannotParse, StreamChunk
 from threadkeep.formats.gemini import calls, spelling
 from threadkeep.formats.gemini.fields import INCOMPLETE, NAME, NUMBERS, STATUSES, UNSPECIFIED
@@ -24,7 +23,6 @@ from threadkeep.formats.gemini.turns import CONTENT_KEYS, called_items, items_of
 from threadkeep.formats.shared import google
 from threadkeep.formats.shared.parsing import ANSWERED, answer_parser, response_object, status_of
 from threadkeep.formats.shared.provider_errors import SENT_BODY, not_a_response, provider_error, shortened
-from threadkeep.formats.shared.usage import count_at
 
 HISTORY: Final = "automaticFunctionCallingHistory"  # of calls that Google's SDK has answered by itself
 # keys of the body that are fields of a response, and what Google's SDK adds to it
@@ -115,35 +113,15 @@ def _provider_data(body: JsonObject, candidate: JsonObject) -> JsonObject:
     return data | ({"content": strange} if strange else {})
 
 
-# details of input -> key of usageMetadata
-INPUT_DETAILS: Final = {
-    "cached_tokens": "cachedContentTokenCount",
-    "tool_use_prompt_tokens": "toolUsePromptTokenCount",
-    "prompt_tokens_details": "promptTokensDetails",
-    "cache_tokens_details": "cacheTokensDetails",
-    "tool_use_prompt_tokens_details": "toolUsePromptTokensDetails",
-}
-# details of output -> key of usageMetadata
-OUTPUT_DETAILS: Final = {
-    "reasoning_tokens": "thoughtsTokenCount",
-    "candidates_tokens_details": "candidatesTokensDetails",
-}
-
-
-def usage_of(usage: JsonObject) -> Usage:
-    """The token counts under the names of Open Responses; the service's own object stays in `raw`."""
-    return Usage(
-        input_tokens=usage.get("promptTokenCount"),
-        output_tokens=usage.get("candidatesTokenCount"),
-        total_tokens=usage.get("totalTokenCount"),
-        input_tokens_details=google.details(usage, INPUT_DETAILS),
-        output_tokens_details=google.details(usage, OUTPUT_DETAILS),
-        raw=usage,
-        normalized=google.inclusive_usage(
-            count_at(usage, "totalTokenCount"),
-            (count_at(usage, "promptTokenCount"), count_at(usage, "toolUsePromptTokenCount")),
-            count_at(usage, "candidatesTokenCount"),
-            thoughts=count_at(usage, "thoughtsTokenCount"),
-            cached=count_at(usage, "cachedContentTokenCount"),
-        ),
-    )
+usage_of: Final = google.UsageKeys(
+    input="promptTokenCount", tools="toolUsePromptTokenCount", output="candidatesTokenCount",
+    thoughts="thoughtsTokenCount", cached="cachedContentTokenCount", total="totalTokenCount",
+    input_details={
+        "cached_tokens": "cachedContentTokenCount", "tool_use_prompt_tokens": "toolUsePromptTokenCount",
+        "prompt_tokens_details": "promptTokensDetails", "cache_tokens_details": "cacheTokensDetails",
+        "tool_use_prompt_tokens_details": "toolUsePromptTokensDetails",
+    },
+    output_details={
+        "reasoning_tokens": "thoughtsTokenCount", "candidates_tokens_details": "candidatesTokensDetails",
+    },
+).read  # fmt: skip

@@ -125,7 +125,6 @@ def _takes(kind: Any, contents: Any) -> bool:
 
 
 def _models(annotation: Any) -> Iterator[Any]:
-    """The Pydantic models in an annotation."""
     if hasattr(annotation, "model_fields"):
         yield annotation
     for inner in typing.get_args(annotation):

@@ -101,7 +101,6 @@ def tool_config(choice: Any, context: Context, *, has_functions: bool) -> JsonOb
 
 
 def _some(choice: Any, context: Context) -> JsonObject | None:
-    """A choice among some of the tools."""
     match choice:
         case {"type": "allowed_tools", "mode": "auto" | "required" as mode, "tools": list(tools)} if tools:
             names = [tool.get("name") for tool in tools if isinstance(tool, dict) and tool.get("type") == "function"]

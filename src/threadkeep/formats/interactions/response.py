@@ -16,12 +16,10 @@ from typing import Any, Final
 from threadkeep.domain.items import Item, item_from_object
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.response import Response
-from threadkeep.domain.usage import Usage
 from threadkeep.errors import CannotParse, StreamChunk
 from threadkeep.formats.interactions.fields import INCOMPLETE, NAME, STATUSES
 from threadkeep.formats.interactions.steps import item_in
 from threadkeep.formats.shared import google, parsing, provider_errors
-from threadkeep.formats.shared.usage import count_at
 
 # keys of the body that are fields of a response
 _FIELDS: Final = frozenset(
@@ -95,34 +93,16 @@ def _seconds(timestamp: Any) -> int | None:
         return None
 
 
-# details -> key of the usage
-INPUT_DETAILS: Final = {
-    "cached_tokens": "total_cached_tokens",
-    "tool_use_tokens": "total_tool_use_tokens",
-    "input_tokens_by_modality": "input_tokens_by_modality",
-    "cached_tokens_by_modality": "cached_tokens_by_modality",
-    "tool_use_tokens_by_modality": "tool_use_tokens_by_modality",
-}
-OUTPUT_DETAILS: Final = {
-    "reasoning_tokens": "total_thought_tokens",
-    "output_tokens_by_modality": "output_tokens_by_modality",
-}
-
-
-def usage_of(usage: JsonObject) -> Usage:
-    """The token counts under the names of Open Responses; the service's own object stays in `raw`."""
-    return Usage(
-        input_tokens=usage.get("total_input_tokens"),
-        output_tokens=usage.get("total_output_tokens"),
-        total_tokens=usage.get("total_tokens"),
-        input_tokens_details=google.details(usage, INPUT_DETAILS),
-        output_tokens_details=google.details(usage, OUTPUT_DETAILS),
-        raw=usage,
-        normalized=google.inclusive_usage(
-            count_at(usage, "total_tokens"),
-            (count_at(usage, "total_input_tokens"), count_at(usage, "total_tool_use_tokens")),
-            count_at(usage, "total_output_tokens"),
-            thoughts=count_at(usage, "total_thought_tokens"),
-            cached=count_at(usage, "total_cached_tokens"),
-        ),
-    )
+usage_of: Final = google.UsageKeys(
+    input="total_input_tokens", tools="total_tool_use_tokens", output="total_output_tokens",
+    thoughts="total_thought_tokens", cached="total_cached_tokens", total="total_tokens",
+    input_details={
+        "cached_tokens": "total_cached_tokens", "tool_use_tokens": "total_tool_use_tokens",
+        "input_tokens_by_modality": "input_tokens_by_modality",
+        "cached_tokens_by_modality": "cached_tokens_by_modality",
+        "tool_use_tokens_by_modality": "tool_use_tokens_by_modality",
+    },
+    output_details={
+        "reasoning_tokens": "total_thought_tokens", "output_tokens_by_modality": "output_tokens_by_modality",
+    },
+).read  # fmt: skip

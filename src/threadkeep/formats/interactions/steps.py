@@ -114,7 +114,6 @@ def _own_media(part: JsonObject) -> JsonObject:
 
 
 def _kind(part_type: str, media_type: Any) -> str:
-    """The type of a content with media."""
     if part_type != "input_file":
         return part_type.removeprefix("input_")
     kind = str(media_type).partition("/")[0]
@@ -284,7 +283,6 @@ def _thought_in(step: JsonObject) -> JsonObject | None:
 
 
 def _part_in(content: Any, role: str) -> JsonObject:
-    """A content as a part."""
     known = {key: value for key, value in content.items() if value is not None} if isinstance(content, dict) else {}
     part = None
     if known.get("type") == "text" and isinstance(known.get("text"), str):

@@ -244,7 +244,6 @@ def _turns(elements: Iterable[Any]) -> list[list[Item]]:
 
 
 def _item(element: Any, index: int) -> JsonObject:
-    """An element of the input as an item object."""
     if not isinstance(element, dict):
         raise CannotParse(
             f"input[{index}] is {provider_errors.shortened(element)}, which is not an item.",

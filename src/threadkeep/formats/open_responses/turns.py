@@ -171,7 +171,6 @@ _LOOKED_AT: Final = frozenset({"function_call", *INPUT_VALUES})
 
 
 def _sent(entry: ItemEntry, plan: InputPlan, context: Context) -> Iterator[bytes]:
-    """What is sent of an item by the plan."""
     position = entry.position
     if position in plan.left_out:
         code, detail = plan.left_out[position]

@@ -8,16 +8,16 @@ Source: Google's Gemini API reference, "File input methods"; "Interactions".
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.media import DEFAULT_MEDIA_TYPE, base64_media_type
 from threadkeep.domain.tool_names import REFUSED_BY_ALL, NameRule
-from threadkeep.domain.usage import NormalizedUsage
+from threadkeep.domain.usage import Usage
 from threadkeep.formats.shared import parts as shared
 from threadkeep.formats.shared.reports import Context
-from threadkeep.formats.shared.usage import normalized_usage
+from threadkeep.formats.shared.usage import count_at, normalized_usage
 
 READS: Final = frozenset({None, "gemini", "interactions"})  # origins of signatures that the service reads
 # names of functions: a letter or `_`, then letters, digits and `_ . : -`
@@ -115,25 +115,43 @@ def media_of(media_type: str, url: str) -> JsonObject:
 # Usage
 
 
-def details(usage: JsonObject, keys: Mapping[str, str]) -> JsonObject | None:
-    """Return details of a usage object under their canonical names; None for none."""
+class UsageKeys(NamedTuple):
+    """The keys of a usage object: counts, and details, by their canonical names. Output is without thoughts."""
+
+    input: str
+    tools: str
+    output: str
+    thoughts: str
+    cached: str
+    total: str
+    input_details: Mapping[str, str]
+    output_details: Mapping[str, str]
+
+    def read(self, usage: JsonObject) -> Usage:
+        """Return the counts under the names of Open Responses; the service's own object stays in `raw`.
+
+        Counts of zero may be left out: what the total has beyond the parts decides.
+        """
+        given, tools, written, thoughts, cached, total = (count_at(usage, key) for key in self[:6])
+        input_tokens, output_tokens = _sum(given, tools), _sum(written, thoughts)
+        if total is not None and (input_tokens is not None or output_tokens is not None):
+            output_tokens = max(total - (input_tokens or 0), 0) if output_tokens is None else output_tokens
+            input_tokens = max(total - output_tokens, input_tokens or 0)
+        return Usage(
+            input_tokens=usage.get(self.input),
+            output_tokens=usage.get(self.output),
+            total_tokens=usage.get(self.total),
+            input_tokens_details=_details(usage, self.input_details),
+            output_tokens_details=_details(usage, self.output_details),
+            raw=usage,
+            normalized=normalized_usage(
+                input_tokens=input_tokens, output_tokens=output_tokens, total=total, reasoning=thoughts, cached=cached
+            ),
+        )
+
+
+def _details(usage: JsonObject, keys: Mapping[str, str]) -> JsonObject | None:
     return {name: usage[key] for name, key in keys.items() if usage.get(key) is not None} or None
-
-
-def inclusive_usage(
-    total: int | None, given: Iterable[int | None], written: int | None, thoughts: int | None, cached: int | None
-) -> NormalizedUsage:
-    """Return inclusive figures. Counts of zero may be left out: what the total has beyond the parts decides.
-
-    `given`: counts of input that exclude each other; `written`: output without thoughts.
-    """
-    input_tokens, output_tokens = _sum(*given), _sum(written, thoughts)
-    if total is not None and (input_tokens is not None or output_tokens is not None):
-        output_tokens = max(total - (input_tokens or 0), 0) if output_tokens is None else output_tokens
-        input_tokens = max(total - output_tokens, input_tokens or 0)
-    return normalized_usage(
-        input_tokens=input_tokens, output_tokens=output_tokens, total=total, reasoning=thoughts, cached=cached
-    )
 
 
 def _sum(*counts: int | None) -> int | None:

@@ -68,7 +68,6 @@ def keys_lost(item: Any, written: Any) -> list[str]:
 
 
 def _keys_in(value: Any) -> Iterator[tuple[str, Any]]:
-    """All keys in a value, with their values."""
     if isinstance(value, dict):
         yield from value.items()
         value = [*value.values()]

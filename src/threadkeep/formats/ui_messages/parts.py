@@ -132,7 +132,6 @@ def _taken(part: JsonObject, kind: str, native: JsonObject) -> tuple[JsonObject,
 
 
 def _finished(item: JsonObject, silent: JsonObject, native: JsonObject, kept: JsonObject) -> JsonObject:
-    """An item with what is kept of its part."""
     words = kept.get("words") or []
     _note(item, part=silent, provider=kept.get("provider"), words=words)
     item.setdefault("origin", fields.FORMATS.get(kept.get("provider") or "", fields.NAME))

@@ -84,6 +84,30 @@ class Ended:
     problem: str | None
 
 
+class Waking:
+    """Wakes the thread that reads notes: at once, or soon, so that not each event of a stream wakes it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.unread = 0  # bytes that came since it woke
+        self.news = asyncio.Event()
+        self._loop, self._is_due, self._is_urgent = loop, False, False
+
+    def wake(self, *, is_urgent: bool) -> None:
+        """Wake it, from any thread."""
+        if self._is_urgent or (self._is_due and not is_urgent):
+            return
+        self._is_due, self._is_urgent = True, is_urgent
+        with suppress(RuntimeError):  # the recorder has ended
+            if is_urgent:
+                self._loop.call_soon_threadsafe(self._wake)
+            else:
+                self._loop.call_soon_threadsafe(self._loop.call_later, READ_SECONDS, self._wake)
+
+    def _wake(self) -> None:
+        self._is_due, self._is_urgent, self.unread = False, False, 0
+        self.news.set()
+
+
 class Exchange:
     """A call and its answer. `note_…` and `end` belong to the server's thread, the rest to the recorder's."""
 
@@ -111,18 +135,16 @@ class Exchange:
         self.timer: asyncio.TimerHandle | None = None  # until it is read, though it goes on
         self.on_settling: Callable[[], object] = lambda: None
         self.on_over: Callable[[], object] = lambda: None  # is called by `note_over`, from the recorder's thread
-        self.facts, self._loop, self._take, self._max_bytes = facts, loop, take, max_bytes
+        self.facts, self._take, self._max_bytes = facts, take, max_bytes
         self.is_ended = False  # as its client sees it
         self.held = 0  # bytes that wait or are being recorded
         self.decompressed = 0  # bytes that are being recorded beside those
         self._asked = 0  # bytes of the request that have been read
         self._passed = 0  # bytes of a stream that have been read, but may not be written yet
         self._notes: deque[tuple[Any, float]] = deque()
-        self.is_read = is_read
-        self._is_woken = self._is_due = self._is_dropped = False  # whether the recorder wakes now, or soon
-        self._unread = 0  # bytes that came since it woke
+        self.is_read, self._is_dropped = is_read, False
+        self._waking = Waking(loop)
         self._lock = Lock()  # of what is held
-        self._news = asyncio.Event()
         self._last_at = facts.started
         self._ending: Ended | None = None
 
@@ -155,7 +177,8 @@ class Exchange:
     async def settled(self) -> None:
         """Wait until what was noted is in the spool, if there is one, or cannot be; else have it read now."""
         if not self.is_spooled:
-            self._wake_reader(is_urgent=True)
+            if self.is_read:
+                self._waking.wake(is_urgent=True)
         elif self.done is not None:
             written: Future[None] = Future()
             self._note(written, is_urgent=True)
@@ -170,26 +193,12 @@ class Exchange:
                 self._is_dropped = True
                 note, size, is_urgent = Overflow(), 0, True
             self.held += size
-            self._unread += size
+            self._waking.unread += size
             self._notes.append((note, time.monotonic()))
-        self._wake_reader(is_urgent=is_urgent or self._unread >= READ_BYTES)
-
-    def _wake_reader(self, *, is_urgent: bool) -> None:
-        if not self.is_read or self._is_woken or (self._is_due and not is_urgent):
-            return
-        self._is_due, self._is_woken = True, is_urgent
-        with suppress(RuntimeError):  # the recorder has ended
-            self._loop.call_soon_threadsafe(self._wake if is_urgent else self._wake_soon)
+        if self.is_read:
+            self._waking.wake(is_urgent=is_urgent or self._waking.unread >= READ_BYTES)
 
     # The recorder's thread
-
-    def _wake_soon(self) -> None:
-        self._loop.call_later(READ_SECONDS, self._wake)
-
-    def _wake(self) -> None:
-        self._is_woken = self._is_due = False
-        self._unread = 0
-        self._news.set()
 
     @property
     def whole_answer(self) -> tuple[AnswerHead, bytes] | None:
@@ -240,9 +249,9 @@ class Exchange:
     async def take_note(self) -> tuple[Any, float]:
         """Return the next note, and when it was made."""
         while not self._notes:
-            self._news.clear()
+            self._waking.news.clear()
             if not self._notes:
-                await self._news.wait()
+                await self._waking.news.wait()
         return self._notes.popleft()
 
     async def _next(self) -> Any:

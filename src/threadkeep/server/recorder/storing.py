@@ -188,7 +188,6 @@ def _masked(value: Any) -> Any:
 async def _store_answer(
     store: AsyncStore, conversation: AsyncConversation, exchange: Exchange, answer: httpx2.Response, most: int
 ) -> None:
-    """Store an answer that is no stream."""
     place = (store, conversation)
     try:
         body = exchange.facts.secrets.hidden_bytes(await bounded_body(answer, most))

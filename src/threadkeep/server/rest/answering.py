@@ -143,7 +143,6 @@ class LiveAnswer(Generic[Piece]):
         self._task = call.service.in_background(self._last(first, events), counted)
 
     async def _last(self, last: JsonObject, events: AsyncGenerator[JsonObject]) -> JsonObject:
-        """The last event."""
         try:
             async with aclosing(events) as rest:
                 async for event in rest:

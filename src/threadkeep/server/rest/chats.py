@@ -376,7 +376,6 @@ def _decision(part: Any) -> JsonObject | None:
 
 
 def _output(part: JsonObject) -> JsonObject:
-    """The output of a part as an item."""
     item: JsonObject = {"type": "function_call_output", "call_id": part["toolCallId"]}
     if part["state"] == fields.ERROR:
         return {**item, "output": str(part.get("errorText") or ""), "status": "failed"}

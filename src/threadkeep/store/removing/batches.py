@@ -221,7 +221,6 @@ class Batches:
         self._change_tools(update(redaction.TOOLS).values(unused_at=None), seem_unused - unused)
 
     def _without_named(self, tools: set[bytes], *, is_locking: bool) -> set[bytes]:
-        """Return the tools that no set names."""
         left = set(tools)
         if left:
             for page in self._pages(partial(redaction.find_sets, is_locking=is_locking), key=itemgetter(0)):

@@ -59,7 +59,6 @@ def _clear(transactions: Transactions, batches: Batches, tenant: int) -> None:
 
 
 def _forget(connection: Connection, tenant: int, pace: Pace, keys: Sequence[int]) -> Done:
-    """Mark conversations as not indexed."""
 
     def mark(some: Sequence[int]) -> int:
         return connection.execute(queries.index_progress(), {"tenant": tenant, "keys": some, "next": 0}).rowcount

@@ -458,7 +458,6 @@ def _known_id(index: int, item_id: str, where: str) -> InvalidItem:
 
 
 def _derived(connection: Connection, ref: ConversationRef, item_id: str) -> Iterator[ItemPlace]:
-    """The item that an id was derived from."""
     named = place_of(item_id)
     if named is None or named[0] != ref.public_id or named[1] > MAX_POSITION:
         return

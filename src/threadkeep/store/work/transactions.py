@@ -140,7 +140,6 @@ class EngineTransactions(engines.Inheritable):
         self._end_unit(unit)
 
     def _commit(self, connection: Connection) -> None:
-        """Commit a unit of work."""
         try:
             connection.commit()
         except DBAPIError as error:

@@ -311,7 +311,6 @@ def stored_request(
 
 
 def _has_hashes(connection: Connection, ref: ConversationRef, hashes: ConfigHashes) -> bool:
-    """Whether options and tools are stored."""
     for table, hash_ in ((configs, hashes.config), (tool_sets, hashes.tools)):
         stored = select(table.c.hash).where(table.c.tenant_id == ref.scope.tenant, table.c.hash == hash_)
         if hash_ is not None and connection.execute(stored).first() is None:
