@@ -14,7 +14,7 @@ from tests.formats.sdk_values import Maker
 from tests.formats.test_ui_messages import ANSWERS
 from threadkeep import CannotParse, Response, Session, Store
 from threadkeep.formats import NAMES, FormatName, get_format
-from threadkeep.formats.ag_ui.patches import patched
+from threadkeep.formats.ag_ui.stream import patched
 from threadkeep.formats.ag_ui.writing import RunWriter
 from threadkeep.server import answer_events
 from threadkeep.server.objects import partial_item

@@ -23,6 +23,7 @@ create; the Open Responses specification.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.domain import formats, tool_names, tools
@@ -34,10 +35,11 @@ from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse, CannotRender, InvalidOption
 from threadkeep.formats.canonical.entries import ServerState, Snapshot
 from threadkeep.formats.canonical.items import ITEM_KEYS, NAME, usual
-from threadkeep.formats.open_responses import fields, response, turns, vendors
-from threadkeep.formats.shared import parsing, parts, provider_errors
+from threadkeep.formats.open_responses import fields, response, turns
+from threadkeep.formats.shared import parsing, parts, provider_errors, provider_rules, reports
 from threadkeep.formats.shared.dialects import RESPONSES, Dialect, dialect_of
 from threadkeep.formats.shared.fields import EFFORT, effort_of, read_fields, render_fields
+from threadkeep.formats.shared.parts import MEDIA, TEXTS
 from threadkeep.formats.shared.rendering import Rendering, begin, known_state, no_model, nothing_to_send
 from threadkeep.formats.shared.reports import Context
 
@@ -79,7 +81,7 @@ def _input(rendering: Rendering, state: ServerState | None, dialect: Dialect) ->
             rendering.options.tool_results == "json",
             snapshot.settings.get("instructions") is not None,
         )
-        host = vendors.HostInput(rendering.rules, rendering.context, as_json=as_json, has_system=has_system)
+        host = HostInput(rendering.rules, rendering.context, as_json=as_json, has_system=has_system)
         elements, stable = host.take(elements, stable)
     return [b",".join(elements)] if elements else [], stable
 
@@ -316,3 +318,87 @@ def _tool(tool: Any) -> JsonObject:
         if kept and fields.wire_tools([kept], Context()) == [said]:
             return kept
     return {"type": "provider_tool", "format": NAME, "payload": tool}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The input list for hosts of the Responses API that take less than OpenAI's, see `formats.shared.provider_rules`:
+#
+# * What a tool returned is one text; pictures and files go into a user message behind the outputs, or into the JSON
+#   text of the parts where the application asks for that.
+# * System text is the first item, after which, or next to instructions, the host takes none: it is sent as the user's.
+
+_LIST: Final = b'"output":['  # how elements with more than a text look
+_SYSTEM: Final = (b'"role":"system"', b'"role":"developer"')
+_SYSTEM_ROLES: Final = ("system", "developer")
+_OUTPUT: Final = b"_output"
+SYSTEM_NOTE: Final = "System message:"  # before system text that is sent as the user's
+MOVED: Final = "[The output is in the next user message.]"
+
+
+@dataclass(slots=True)
+class HostInput:
+    """Elements of `input` as a host takes them, made of those for OpenAI one by one."""
+
+    rules: provider_rules.ProviderRules
+    context: reports.Context
+    as_json: bool  # whether outputs of several parts are sent as JSON text
+    has_system: bool  # whether the request has instructions
+    elements: list[bytes] = field(default_factory=list)
+    _media: list[JsonObject] = field(default_factory=list)  # of the outputs before the next element
+
+    def take(self, elements: Sequence[bytes], stable: int) -> tuple[list[bytes], int]:
+        """The elements, and how many of them no later append changes, of `stable` of the given ones."""
+        count = 0
+        for index, element in enumerate(elements):
+            is_output = _LIST in element or (_OUTPUT in element and b'"call_id"' in element)
+            if self._media and not is_output:
+                self._send_media()
+            self.elements.append(self._output(element) if _LIST in element else self._message(element))
+            count = len(self.elements) if index < stable else count
+        if self._media:
+            self._send_media()
+        return self.elements, count
+
+    def _send_media(self) -> None:
+        self.elements.append(dumps({"type": "message", "role": "user", "content": self._media}))
+        self._media = []
+
+    def _output(self, element: bytes) -> bytes:
+        """What a tool returned, as one text."""
+        item = loads(element)
+        parts = item.get("output")
+        if not isinstance(parts, list) or not str(item.get("type")).endswith("_output"):
+            return element
+        if self.as_json:
+            return dumps({**item, "output": dumps(parts).decode()})
+        texts = [part["text"] for part in parts if part.get("type") in TEXTS]
+        media = [part for part in parts if part.get("type") in MEDIA]
+        if media:
+            self._media += [{"type": "input_text", "text": f"Output of the call {item.get('call_id')}:"}, *media]
+            detail = "Images and files of the output were sent in a user message after it."
+            self.context.repair("tool_media", "output", detail)
+        if len(texts) + len(media) < len(parts):
+            self.context.loss("part", "output", "Parts of the output were left out: the host takes text alone.")
+        return dumps({**item, "output": "\n".join(texts) if texts or not media else MOVED})
+
+    def _message(self, element: bytes) -> bytes:
+        """An element with a role that the host takes there."""
+        if self.rules.system == "anywhere" or not any(role in element for role in _SYSTEM):
+            self.has_system = True
+            return element
+        item: JsonObject = loads(element)
+        role = item.get("role")
+        if role not in _SYSTEM_ROLES:
+            self.has_system = True
+        elif self.has_system:
+            self.context.repair(
+                "role", "role", f"The {role} message was sent as the user's: the host takes none there."
+            )
+            note: list[Any] = [{"type": "input_text", "text": SYSTEM_NOTE}]
+            content = item.get("content")
+            parts = content if isinstance(content, list) else [{"type": "input_text", "text": content}]
+            return dumps({**item, "role": "user", "content": note + parts})
+        else:
+            self.has_system = True
+            return dumps({**item, "role": "system"})
+        return element
