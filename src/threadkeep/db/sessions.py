@@ -19,7 +19,7 @@ was announced with. Who knows better says so in the URL, as ``prepare_threshold=
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -54,16 +54,6 @@ def with_charset(url: URL) -> URL:
         problem = f"({shown}) names another charset than {CHARSET}, in which not every character can be stored."
         raise InvalidOption(problem, argument="url", hint="Leave the parameter out.")
     return url.update_query_dict({"charset": CHARSET})
-
-
-def with_encoding(url: URL) -> URL:
-    """Return a URL of PostgreSQL with the encoding that a store needs, whatever the role or the environment says."""
-    return url.update_query_dict({"client_encoding": "utf8"})
-
-
-def connect_arguments(url: URL) -> Mapping[str, Any]:
-    """Return how the driver of MariaDB or MySQL sets the mode of a connection; `watch` does where the URL says more."""
-    return {} if "init_command" in url.query else {"init_command": SQL_MODE}
 
 
 def watch(engine: Engine) -> None:

@@ -205,7 +205,7 @@ class GrowingEvents:
 
     def _is_sent(self, text: GrowingText) -> bool:
         """Whether a text is sent while it grows."""
-        return self._has_growing_arguments or not has_arguments(text)
+        return self._has_growing_arguments or text.kind not in _ARGUMENTS
 
     def _sent_of_last(self) -> tuple[int, GrowingText | None, int]:
         """The open item, its last text, and how much of that was sent."""
@@ -242,7 +242,7 @@ class GrowingEvents:
                 growing.note(text, 0)
                 for event in text_begun(text, growing.item):
                     yield self._about(growing, event)
-            if self._is_sent(text) and not blocks.is_media_text(value):
+            if self._is_sent(text) and not value.startswith(blocks.MEDIA_TEXTS):
                 yield from self._grow_text(growing, text, value)
             else:
                 growing.unsent = len(value)
@@ -368,11 +368,6 @@ def text_at(item: Mapping[str, Any], text: GrowingText) -> str | None:
     parts = item.get(text.holder) or ()
     known, value = _text_in(text.holder, text.place, parts[text.place]) if text.place < len(parts) else (None, "")
     return value if known == text else None
-
-
-def has_arguments(text: GrowingText) -> bool:
-    """Return whether a text is the input of a call."""
-    return text.kind in _ARGUMENTS
 
 
 def _text_in(holder: str, index: int, part: Mapping[str, Any]) -> tuple[GrowingText, str]:

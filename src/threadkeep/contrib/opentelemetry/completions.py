@@ -78,12 +78,12 @@ def completion_of(
     Raises:
         TypeError: what was said has no JSON form.
     """
-    begun = getattr(span, "start_time", None)
+    begun, user_id = getattr(span, "start_time", None), _text(get_value(_USER)) or user_id
     return Completion(
         content=orjson.dumps(content, default=_plain, option=_OPTIONS),
         attributes=attributes,
         conversation_id=_said(attributes, names.CONVERSATION) or current_conversation(),
-        user_id=next((user for name in _USERS if (user := _said(attributes, name))), None) or current_user() or user_id,
+        user_id=next((user for name in _USERS if (user := _said(attributes, name))), user_id),
         latency_ms=None if begun is None else max(time.time_ns() - begun, 0) / 1e6,
         problem=getattr(getattr(span, "status", None), "description", None),
     )
@@ -150,11 +150,6 @@ def conversation_context(
 def current_conversation(context: Context | None = None) -> str | None:
     """Return the id of the conversation that something is done for, here or where the request came from."""
     return _text(get_value(_CONVERSATION, context)) or _text(baggage.get_baggage(names.CONVERSATION, context))
-
-
-def current_user(context: Context | None = None) -> str | None:
-    """Return the user that `conversation_context` named."""
-    return _text(get_value(_USER, context))
 
 
 def _text(value: object) -> str | None:

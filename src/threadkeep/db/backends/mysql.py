@@ -43,8 +43,8 @@ class _MySQL(backends.Backend):
         return sessions.with_charset(url)
 
     def engine_options(self, url: URL) -> dict[str, Any]:
-        arguments = {"isolation_level": "READ COMMITTED", "connect_args": sessions.connect_arguments(url)}
-        return super().engine_options(url) | arguments
+        mode = {} if "init_command" in url.query else {"init_command": sessions.SQL_MODE}  # else `watch` sets it
+        return super().engine_options(url) | {"isolation_level": "READ COMMITTED", "connect_args": mode}
 
     def make_engine(self, url: URL, create: Callable[..., Engine]) -> Engine:
         servers, is_writable = hosts.hosts_of(url), True  # a store writes

@@ -60,7 +60,7 @@ class _PostgreSQL(backends.Backend):
     locks_what_exists = False
 
     def checked_url(self, url: URL) -> URL:
-        return sessions.with_encoding(url)
+        return url.update_query_dict({"client_encoding": "utf8"})  # whatever the role or the environment says
 
     def engine_options(self, url: URL) -> dict[str, Any]:
         """What reads want; writes say BEGIN.

@@ -84,11 +84,6 @@ def media_of_text(text: str) -> JsonObject | None:
     return {"type": "input_file", "file_data" if url.startswith("data:") else "file_url": url}
 
 
-def is_media_text(text: str) -> bool:
-    """Return whether a text may stand for an image or a file, so that it is not known before it is whole."""
-    return text.startswith(MEDIA_TEXTS)
-
-
 # What items are made of
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.domain.jsontext import JsonObject, dumps, loads
 from threadkeep.domain.media import base64_media_type
 from threadkeep.formats.converse import media
 from threadkeep.formats.converse.fields import NAME, OUTPUT_STATUSES
@@ -106,7 +106,7 @@ def _text(part: JsonObject, context: WriteContext, path: str) -> Any:
 def _result_text(part: JsonObject, context: WriteContext, path: str) -> Any:
     spelling = part.get("spelling")
     if isinstance(spelling, dict) and spelling.get(NAME) == JSON_SPELLING:
-        return {"json": arguments.read_value(part["text"], context, path)}
+        return {"json": arguments.sent_value(loads(part["text"]), part["text"], context, path)}
     return _text(part, context, path)
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import orjson
 
-from threadkeep.domain.jsontext import MAX_DEPTH, JsonObject, check_depth, dumps, loads
+from threadkeep.domain.jsontext import MAX_DEPTH, JsonObject, check_depth, dumps
 from threadkeep.domain.rendering import Loss, Repair
 from threadkeep.errors import InvalidItem
 from threadkeep.formats.shared.reports import Context
@@ -86,11 +86,6 @@ def sent_value(value: Any, text: str, context: Context, path: str) -> Any:
         else:
             context.repairs.append(report)
     return value
-
-
-def read_value(text: str, context: Context, path: str) -> Any:
-    """The value of a JSON text of an item, as it can be sent."""
-    return sent_value(loads(text), text, context, path)
 
 
 EMPTY: Final = "{}"

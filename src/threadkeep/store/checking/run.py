@@ -47,7 +47,7 @@ def check(
     run = _Check(transactions, scope, repair=repair)
     if not run.is_readable():
         return run.report
-    for table in tables_with_parents():
+    for table in (one for one in models.METADATA.sorted_tables if one is not models.tenants):  # parents first
         while run.part(partial(check_orphans, table=table)) >= BATCH:
             pass
     for page in ExportSource(transactions, scope).conversations():
@@ -382,8 +382,3 @@ def _move(connection: Any, findings: Findings, key: int, days: Sequence[date]) -
     findings.setting(models.usage_records, {"id": key}, day=days[1])(connection)
     for day in sorted(days):
         invalidate(connection, findings.tenant, day)
-
-
-def tables_with_parents() -> Iterator[Table]:
-    """The tables whose rows may lack the rows they belong to; parents first."""
-    return iter(table for table in models.METADATA.sorted_tables if table is not models.tenants)

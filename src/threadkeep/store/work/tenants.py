@@ -53,11 +53,6 @@ def get_or_create_tenant(transactions: Transactions, name: str) -> int:
         return get_tenant(transactions, name)
 
 
-def create_default_tenant(transactions: Transactions) -> int:
-    """Create the only tenant of a store without tenants, unless another process is faster; return its id."""
-    return get_or_create_tenant(transactions, DEFAULT_TENANT)
-
-
 def get_tenant(transactions: Transactions, name: str) -> int:
     """The id of a tenant; see `Store.for_tenant`."""
     validation.identifier("tenant", name)
@@ -186,7 +181,7 @@ class StoreRoot:
         self.open(transactions)
         tenant = self.known_tenant or find_default_tenant(transactions)
         if create and tenant == NO_TENANT:
-            tenant = create_default_tenant(transactions)
+            tenant = get_or_create_tenant(transactions, DEFAULT_TENANT)
         if transactions.sees_commit:
             transactions.after_commit(lambda _: setattr(self, "known_tenant", tenant))
         return tenant
