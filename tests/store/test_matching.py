@@ -26,6 +26,7 @@ def kept(stored: list[Any], held: list[Any], start: int = 0) -> tuple[int, int, 
 
 
 HI, HELLO, BYE = a_message("Hi"), a_message("Hello", "assistant"), a_message("Bye")
+SO = a_message("So", "assistant")
 
 
 @pytest.mark.parametrize(
@@ -49,6 +50,12 @@ HI, HELLO, BYE = a_message("Hi"), a_message("Hello", "assistant"), a_message("By
         ([a_message("HiBye")], [HI, BYE], (1, 0, True)),
         ([HI, BYE], [a_message("HiBye")], (2, 0, True)),
         ([HI, BYE], [a_message("HiByeHi")], (0, 1, False)),
+        ([HELLO, A_SEARCH, A_THOUGHT, SO], [a_message("HelloSo", "assistant"), HI], (4, 1, True)),
+        ([a_message("HelloSo", "assistant")], [HELLO, A_SEARCH, A_THOUGHT, SO, HI], (1, 1, True)),
+        ([HELLO, A_SEARCH, SO], [a_message("HelloSo", "assistant"), A_SEARCH], (3, 1, True)),
+        ([HELLO, A_SEARCH, SO], [a_message("HelloNo", "assistant")], (0, 1, False)),
+        ([HELLO, a_call("1"), SO], [a_message("HelloSo", "assistant")], (0, 1, False)),
+        ([HI, A_THOUGHT, BYE], [a_message("HiBye")], (0, 1, False)),
         ([HI], [a_message("Hi there")], (0, 1, False)),
         ([a_message("Hi there")], [HI], (0, 1, False)),
         ([HI, a_message("", "user")], [HI, a_message(" \n")], (1, 0, True)),

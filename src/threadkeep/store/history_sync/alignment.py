@@ -388,7 +388,7 @@ class HistoryMatcher:
         if self._step_text(said, other):
             return True
         if self._offset or self._client_offset:
-            return False
+            return said.speaker == other.speaker and self._skip_within(said, other)
         if said.kind != TEXT and said.key == other.key:
             self._advance(said, other)
             return True
@@ -474,6 +474,16 @@ class HistoryMatcher:
         self._last_taken = max(self._last_taken, places[used])
         self._advance(said, self._client[places[used]], is_taken=True)
         return True
+
+    def _skip_within(self, said: Utterance, other: Utterance) -> bool:
+        """Skip what may be missing between two texts, where the other history has both in one."""
+        if self._client_offset and said.is_optional:
+            self._index += 1
+            return True
+        if self._offset and other.is_optional:
+            self._client_index = self._find_following()
+            return True
+        return False
 
     def _skip(self, said: Utterance, other: Utterance) -> bool:
         """Skip what only one of them has, where that may be."""
