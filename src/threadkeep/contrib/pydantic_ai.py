@@ -1,4 +1,7 @@
-"""The conversation store: records are states of conversations, entries are their items."""
+"""Conversations of Pydantic AI in threadkeep: `ThreadkeepConversationStore`, and any conversation as message history.
+
+Records are states of conversations, entries are their items. Needs the extra ``pydantic-ai``.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic_ai.conversation_store import (
-    ConversationConflict,
-    ConversationEntry,
-    ConversationRecord,
-    ConversationStore,
-)
-from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse
 from pydantic_core import PydanticSerializationError
 
 from threadkeep.domain import jsontext, rendering
 from threadkeep.domain.items import Item
 from threadkeep.domain.stored import StoredItem
-from threadkeep.errors import InvalidItem, InvalidOption, NotFound, StateConflict
+from threadkeep.errors import InvalidItem, InvalidOption, MissingExtra, NotFound, StateConflict
 from threadkeep.formats import get_format
 from threadkeep.formats.pydantic_ai.own import message_of
 from threadkeep.store.aio import AsyncConversation, AsyncStore, async_face, uninterrupted
@@ -26,6 +22,21 @@ from threadkeep.store.conversation import Conversation
 from threadkeep.store.store import Store
 from threadkeep.store.work.states import states_called
 from threadkeep.store.work.validation import MAX_PAGE
+
+try:
+    import pydantic_ai  # noqa: F401 - whether it is there
+except ImportError as error:
+    raise MissingExtra("pydantic-ai", "threadkeep.contrib.pydantic_ai") from error
+
+from pydantic_ai.conversation_store import (
+    ConversationConflict,
+    ConversationEntry,
+    ConversationRecord,
+    ConversationStore,
+)
+from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse
+
+__all__ = ["ThreadkeepConversationStore", "message_history"]
 
 STATE: Final = "pydantic_ai.record"
 LABEL: Final = "pydantic_ai.entry"  # of the first item of each entry
