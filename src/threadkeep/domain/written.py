@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final
 
+from threadkeep.domain import items
 from threadkeep.domain.content import (
     Content,
     InputText,
@@ -26,24 +27,11 @@ from threadkeep.domain.content import (
 )
 from threadkeep.domain.formats import format_names
 from threadkeep.domain.ids import PREFIXES
-from threadkeep.domain.items import (
-    ITEMS,
-    FunctionCall,
-    FunctionCallOutput,
-    Item,
-    ItemReference,
-    Message,
-    Output,
-    ProviderItem,
-    UnknownItem,
-    item_from,
-    with_given,
-)
 from threadkeep.domain.jsontext import UNSET, at, check_finite, loads, mismatch
 from threadkeep.domain.media import REFERENCE
 from threadkeep.errors import InvalidItem, shown
 
-ITEM_TYPES: Final = frozenset({*ITEMS, *PREFIXES, "compaction_trigger", "compaction_undone"})
+ITEM_TYPES: Final = frozenset({*items.ITEMS, *PREFIXES, "compaction_trigger", "compaction_undone"})
 ROLES: Final = ("user", "assistant", "system", "developer", "tool", "unknown", "critic", "discriminator")
 _STATUSES: Final = (
     "in_progress", "completed", "incomplete", "failed", "searching", "generating", "interpreting", "calling",
@@ -55,28 +43,28 @@ _NEW_ITEM: Final = "For a new type of a provider, pass UnknownItem(type=…, …
 _NO_SOURCE: Final = "Pass its URL, or its bytes as data=… with a media_type=…."
 
 
-def written_item(value: object, path: str = "item", *, known: bool = True) -> Item:
+def written_item(value: object, path: str = "item", *, known: bool = True) -> items.Item:
     """Return the item of `item_from`, if it can be used; `known` False takes it as a provider or library has it."""
-    item = item_from(value, path)
+    item = items.item_from(value, path)
     if known and item.origin is None:
         _check(item, value, path)
     return item
 
 
-def written_items(values: object, path: str = "items", *, known: bool = True) -> list[Item]:
+def written_items(values: object, path: str = "items", *, known: bool = True) -> list[items.Item]:
     """Return the items of a list; see `written_item`."""
     return [written_item(value, f"{path}[{index}]", known=known) for index, value in enumerate(_listed(values, path))]
 
 
-def given_item(value: object, path: str = "item", *, known: bool = True) -> Item:
+def given_item(value: object, path: str = "item", *, known: bool = True) -> items.Item:
     """Return the item of `written_item`, which remembers the dict that it was read from, without the author."""
     item = written_item(value, path, known=known)
     if not isinstance(value, Mapping):
         return item
-    return with_given(item, {key: inner for key, inner in value.items() if key != "author_id"})
+    return items.with_given(item, {key: inner for key, inner in value.items() if key != "author_id"})
 
 
-def given_items(values: object, path: str = "items", *, known: bool = True) -> list[Item]:
+def given_items(values: object, path: str = "items", *, known: bool = True) -> list[items.Item]:
     """Return the items of a list; see `given_item`."""
     return [given_item(value, f"{path}[{index}]", known=known) for index, value in enumerate(_listed(values, path))]
 
@@ -87,25 +75,28 @@ def _listed(values: object, path: str) -> Iterable[object]:
     return values
 
 
-def message_of(role: str, content: Content, author_id: str | None = None) -> Message:
+def message_of(role: str, content: Content, author_id: str | None = None) -> items.Message:
     """Return a message written by the application."""
     if content is None:
         raise InvalidItem("must not be None.", argument="content", hint="Pass text, a part, or a list of these.")
-    message = Message(role, content) if author_id is None else Message(role, content, author_id=author_id)
+    message = items.Message(role, content) if author_id is None else items.Message(role, content, author_id=author_id)
     _check(message, {"content": content}, "")
     return message
 
 
 def call_output(
-    call_id: str | None, output: Output | None = UNSET, result: Output | None = UNSET, status: str | None = None
-) -> FunctionCallOutput:
+    call_id: str | None,
+    output: items.Output | None = UNSET,
+    result: items.Output | None = UNSET,
+    status: str | None = None,
+) -> items.FunctionCallOutput:
     """Return the output of a call; `result` is an alias of `output`."""
     if (output is UNSET) is (result is UNSET):
         problem = "is missing" if output is UNSET else "and result must not be passed together"
         hint = "Pass output=, text or a list of parts."
         raise InvalidItem(f"{problem} in the output of the call {shown(call_id)}.", argument="output", hint=hint)
     given = result if output is UNSET else output
-    item = FunctionCallOutput(call_id=call_id, output=given, status=status)
+    item = items.FunctionCallOutput(call_id=call_id, output=given, status=status)
     _check(item, {"output": given}, "")
     return item
 
@@ -113,22 +104,22 @@ def call_output(
 # Checks
 
 
-def _check(item: Item, given: object, path: str) -> None:
+def _check(item: items.Item, given: object, path: str) -> None:
     """Refuse an item that a provider could not use; `given` is what it was read from."""
     raw = given if isinstance(given, Mapping) else {}
     match item:
-        case Message():
+        case items.Message():
             _check_message(item, raw, path)
-        case FunctionCall():
+        case items.FunctionCall():
             _check_filled(item, ("call_id", "name"), path)
             _check_arguments(item.arguments, at(path, "arguments"))
-        case FunctionCallOutput():
+        case items.FunctionCallOutput():
             _check_output(item, raw, path)
-        case ItemReference():
+        case items.ItemReference():
             _check_filled(item, ("id",), path)
-        case ProviderItem():
+        case items.ProviderItem():
             _check_word(item.format, format_names(), at(path, "format"))
-        case UnknownItem() if raw and item.type not in ITEM_TYPES:
+        case items.UnknownItem() if raw and item.type not in ITEM_TYPES:
             raise unknown_word(item.type, ITEM_TYPES, "type of item", at(path, "type"), _NEW_ITEM)
     status = getattr(item, "status", None)
     if isinstance(status, str):
@@ -136,7 +127,7 @@ def _check(item: Item, given: object, path: str) -> None:
     check_finite(item.to_object(), path)
 
 
-def _check_message(message: Message, given: Mapping[str, Any], path: str) -> None:
+def _check_message(message: items.Message, given: Mapping[str, Any], path: str) -> None:
     if message.role not in ROLES:
         raise unknown_word(message.role, ROLES, "role", at(path, "role"), f"Roles: {', '.join(ROLES[:4])}.")
     content_path = at(path, "content")
@@ -150,7 +141,7 @@ def _check_message(message: Message, given: Mapping[str, Any], path: str) -> Non
     _check_parts(message.content, given.get("content"), content_path)
 
 
-def _check_output(output: FunctionCallOutput, given: Mapping[str, Any], path: str) -> None:
+def _check_output(output: items.FunctionCallOutput, given: Mapping[str, Any], path: str) -> None:
     if output.call_id is not None:  # some providers give calls no ids; outputs answer these in order
         _check_filled(output, ("call_id",), path)
     if given and "output" not in given:
@@ -206,7 +197,7 @@ def _check_arguments(text: str, path: str) -> None:
     check_finite(value, path)
 
 
-def _check_filled(item: Item, names: Iterable[str], path: str) -> None:
+def _check_filled(item: items.Item, names: Iterable[str], path: str) -> None:
     for name in names:
         if not getattr(item, name):
             raise mismatch(InvalidItem, "a string that is not empty", getattr(item, name), at(path, name))

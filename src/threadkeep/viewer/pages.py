@@ -27,15 +27,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as ASGIScope
 
-from threadkeep.errors import (
-    DatabaseUnavailable,
-    InvalidOption,
-    NotFound,
-    PoolExhausted,
-    SchemaError,
-    ThreadkeepError,
-    UnknownFormat,
-)
+from threadkeep import errors
 from threadkeep.server import permissions, problems
 from threadkeep.server.owners import Owner, Scope
 from threadkeep.store.aio import AsyncStore
@@ -126,8 +118,8 @@ LIVE_SECONDS: Final = range(5, 3_601)  # after which pages can be renewed
 SERVER_ERROR: Final = 500  # the first status of the server's own
 # kind of error -> status; the first that fits applies
 _STATUSES: Final[tuple[tuple[type[Exception], int], ...]] = (
-    (NotFound, 404), (InvalidOption, 400), (UnknownFormat, 400), (PoolExhausted, 503), (SchemaError, 503),
-    (DatabaseUnavailable, 503), (DBAPIError, 503),
+    (errors.NotFound, 404), (errors.InvalidOption, 400), (errors.UnknownFormat, 400), (errors.PoolExhausted, 503),
+    (errors.SchemaError, 503), (errors.DatabaseUnavailable, 503), (DBAPIError, 503),
 )  # fmt: skip
 _HEADINGS: Final = {
     400: "This cannot be shown",
@@ -201,7 +193,7 @@ class View(NamedTuple):
         if text is None:
             return default
         if not (text.isascii() and text.isdecimal() and len(text) < 19) or int(text) < least:  # noqa: PLR2004 - 64 bits
-            raise InvalidOption(f"must be a whole number from {least} on, not {text[:40]!r}.", argument=name)
+            raise errors.InvalidOption(f"must be a whole number from {least} on, not {text[:40]!r}.", argument=name)
         return int(text)
 
     def live(self) -> int | None:
@@ -212,7 +204,7 @@ class View(NamedTuple):
         """
         seconds = self.number("live", least=LIVE_SECONDS.start)
         if seconds is not None and seconds not in LIVE_SECONDS:
-            raise InvalidOption(f"must be at most {LIVE_SECONDS[-1]} seconds, not {seconds}.", argument="live")
+            raise errors.InvalidOption(f"must be at most {LIVE_SECONDS[-1]} seconds, not {seconds}.", argument="live")
         return seconds
 
     def page(self, template: str, live: int | None = None, /, **values: Any) -> Response:
@@ -305,7 +297,7 @@ async def _answer(request: Request, store: AsyncStore, access: Access, scope: Sc
         raise HTTPException(403, f"This needs the scope {scope!r}")
     try:
         store = await owner.store(store)
-    except NotFound:
+    except errors.NotFound:
         return nobody(request, access)
     return await handler(View(request, store, permissions.Permission(request, access.asked, owner, scope)))
 
@@ -327,7 +319,7 @@ def error_page(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
         return _problem(request, error.status_code, f"{error.detail}.", error.headers)
     status = next((status for kind, status in _STATUSES if isinstance(error, kind)), SERVER_ERROR)
-    if not isinstance(error, ThreadkeepError) or status >= SERVER_ERROR:
+    if not isinstance(error, errors.ThreadkeepError) or status >= SERVER_ERROR:
         logger.error("A page failed.", exc_info=error)
         is_ours = status == SERVER_ERROR
         return _problem(request, status, "The log has more." if is_ours else "The database cannot be used just now.")

@@ -11,19 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 import typer
 from typer import Argument, Option
 
-from threadkeep.cli import options, usage_plot, usage_table
+from threadkeep.cli import options, output, usage_plot, usage_table
 from threadkeep.cli.options import Text, format_name, on_target
-from threadkeep.cli.output import (
-    Column,
-    is_terminal,
-    key_text,
-    note,
-    number_of,
-    print_json,
-    progress,
-    progress_callback,
-    record,
-)
 from threadkeep.cli.target import Target, full_id
 from threadkeep.domain.reports import UsageKey
 from threadkeep.errors import InvalidOption, ThreadkeepError
@@ -56,9 +45,12 @@ Period = Annotated[
     Literal["day", "week", "month"] | None, Option("--by", metavar="TIME", help="One row per day, week or month.")
 ]
 TOOL_LATENCIES: Final = tuple(
-    Column(name, f"{name}_latency_ms", is_number=True, is_duration=True) for name in ("p50", "p95", "p99")
+    output.Column(name, f"{name}_latency_ms", is_number=True, is_duration=True) for name in ("p50", "p95", "p99")
 )
-TOOLS: Final = (Column("name"), *(Column(name, is_number=True) for name in ("calls", "unanswered", "failed")))
+TOOLS: Final = (
+    output.Column("name"),
+    *(output.Column(name, is_number=True) for name in ("calls", "unanswered", "failed")),
+)
 
 
 @on_target()
@@ -108,7 +100,7 @@ def usage(
     if is_table:
         _print_table(target, columns, rows, total, measure)
     elif target.is_json:
-        print_json({"usage": [record_of(row) for row in rows]})
+        output.print_json({"usage": [record_of(row) for row in rows]})
     elif as_csv:
         typer.echo(usage_table.csv_text(columns, rows), nl=False)
 
@@ -124,7 +116,7 @@ def _read(
         if "conversation_id" in filters and not is_of_all:
             filters["conversation_id"] = full_id(store, filters["conversation_id"])
         rows = store.usage(**grouping, **filters)
-        has_total = grouping["by"] and is_table and not is_of_all and is_terminal()
+        has_total = grouping["by"] and is_table and not is_of_all and output.is_terminal()
         return rows, store.usage(**filters)[0] if has_total else None
 
 
@@ -135,7 +127,7 @@ def _print_table(
     usage_table.print_usage(columns, rows, total, figure=measure)
     usage_table.note_unknown_costs(rows, total)
     if not any(row.attempts for row in rows):
-        note(f"threadkeep: no matching attempts in the ledger of {target.shown_url}")
+        output.note(f"threadkeep: no matching attempts in the ledger of {target.shown_url}")
 
 
 def _write(path: Path | None, write: Callable[..., None], *args: Any, **kwargs: Any) -> None:
@@ -147,7 +139,7 @@ def _write(path: Path | None, write: Callable[..., None], *args: Any, **kwargs: 
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise ThreadkeepError(f"Cannot write {str(path)!r}: {reason}.") from error
-    note(f"threadkeep: wrote {path}")
+    output.note(f"threadkeep: wrote {path}")
 
 
 def _checked_figure(figure: str | None, order_by: str | None) -> str | None:
@@ -163,7 +155,7 @@ def record_of(row: UsageRow) -> dict[str, Any]:
 
 
 def _cell(value: Any) -> Any:
-    return key_text(value) if isinstance(value, date) else value
+    return output.key_text(value) if isinstance(value, date) else value
 
 
 @on_target("url", "tenant", "as_json")
@@ -179,14 +171,14 @@ def export_usage(
     repeated command writes what is new or has changed. Without --tenant, all tenants are exported.
     """
     first = options.time_of("--since", since, "UTC")
-    with target.store(all_tenants=target.tenant is None) as store, progress("attempts exported") as advance:
-        report = store.export_usage(place, since=first, progress=progress_callback(advance))
+    with target.store(all_tenants=target.tenant is None) as store, output.progress("attempts exported") as advance:
+        report = store.export_usage(place, since=first, progress=output.progress_callback(advance))
     is_empty = not report.written and not report.unchanged
     hint = " A day is written once it has been over for an hour (UTC): not today." if is_empty else ""
     target.report(
-        record(report, "written", "unchanged", "removed", "attempts"),
-        f"{number_of(report.written, 'day')} with {number_of(report.attempts, 'attempt')} written to {place}; "
-        f"{report.unchanged:,} unchanged, {report.removed:,} removed.{hint}",
+        output.record(report, "written", "unchanged", "removed", "attempts"),
+        f"{output.number_of(report.written, 'day')} with {output.number_of(report.attempts, 'attempt')} written to "
+        f"{place}; {report.unchanged:,} unchanged, {report.removed:,} removed.{hint}",
     )
 
 
@@ -210,7 +202,7 @@ def tools(
     bounds: dict[str, Any] = options.bounds_of(since, until, tz)
     with target.store() as store:
         found = store.tool_usage(**bounds, by=by, tz=tz, user_id=user, limit=limit, percentiles=percentiles)
-    columns = [*([Column("period")] if by else []), *TOOLS, *(TOOL_LATENCIES if percentiles else [])]
+    columns = [*([output.Column("period")] if by else []), *TOOLS, *(TOOL_LATENCIES if percentiles else [])]
     names = [column.key or column.title for column in columns]
     records = [{name: _cell(getattr(tool, name)) for name in names} for tool in found]
     target.report_list("tools", records, columns, empty="no tool was called")

@@ -24,6 +24,7 @@ NAMES: Final = {"sqlite": "sqlite", "postgresql": "postgresql", "mysql": "mysql"
 
 Change = TypeVar("Change", Delete, Update)
 Places = Sequence[tuple[int, int]]
+Condition = ColumnElement[bool]
 
 
 class Connected(Protocol):
@@ -152,7 +153,7 @@ class Backend:
         found: Insert = self.new_insert(table).on_conflict_do_nothing()
         return found
 
-    def insert_or_replace(self, table: Table, *columns: str, where: ColumnElement[bool] | None = None) -> Insert:
+    def insert_or_replace(self, table: Table, *columns: str, where: Condition | None = None) -> Insert:
         """An INSERT that sets these columns of a row that exists already; either way the row is locked.
 
         `where`: which rows have other values than these, so that the others need not be written (not on MySQL).
@@ -185,7 +186,7 @@ class Backend:
         each = of_tenant.where(columns[0] == bindparam("place_key"), column == bindparam("place_number"))
         return connection.execute(each, [{"place_key": key, "place_number": number} for key, number in places]).rowcount
 
-    def are_at(self, columns: Sequence[Column[Any]], places: Places) -> ColumnElement[bool] | None:
+    def are_at(self, columns: Sequence[Column[Any]], places: Places) -> Condition | None:
         """A condition for rows at some places, with which the key is used; None where each place is looked up alone."""
         del columns, places
         return None

@@ -5,21 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from sqlalchemy import (
-    ARRAY,
-    URL,
-    Column,
-    ColumnElement,
-    Connection,
-    Engine,
-    Select,
-    Table,
-    cast,
-    func,
-    select,
-    text,
-    true,
-)
+from sqlalchemy import ARRAY, URL, Column, Connection, Engine, Select, Table, cast, func, select, text, true
 from sqlalchemy import tuple_ as values_of
 from sqlalchemy.dialects.postgresql import insert
 
@@ -130,7 +116,7 @@ class _PostgreSQL(backends.Backend):
         row = statement.where(key.between(named.c.key, named.c.key)).order_by(key).limit(1).lateral("row")
         return select(row).select_from(named).join(row, true())
 
-    def are_at(self, columns: Sequence[Column[Any]], places: backends.Places) -> ColumnElement[bool]:
+    def are_at(self, columns: Sequence[Column[Any]], places: backends.Places) -> backends.Condition:
         arrays = zip(zip(*places, strict=True), columns, strict=True)
         return values_of(*columns).in_(select(*(func.unnest(cast(list(some), ARRAY(of.type))) for some, of in arrays)))
 

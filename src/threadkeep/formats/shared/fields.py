@@ -12,15 +12,7 @@ from threadkeep.domain.jsontext import JsonObject, dumps, place, value_at
 from threadkeep.domain.options import OPTIONS
 from threadkeep.domain.tool_names import is_valid_name, qualified_name
 from threadkeep.errors import CannotRender, InvalidOption
-from threadkeep.formats.shared.parts import (
-    OURS,
-    Mapper,
-    block,
-    native_keys,
-    own_block,
-    report_foreign,
-    with_native_keys,
-)
+from threadkeep.formats.shared import parts
 from threadkeep.formats.shared.reports import Context
 
 T = TypeVar("T")
@@ -266,7 +258,7 @@ FUNCTIONS: Final = frozenset({"function"})
 
 
 def defined_tools(
-    tools: Sequence[JsonObject], name: str, context: Context, define: Mapper, kinds: Collection[str] = FUNCTIONS
+    tools: Sequence[JsonObject], name: str, context: Context, define: parts.Mapper, kinds: Collection[str] = FUNCTIONS
 ) -> list[Any]:
     """The tools as the format of that name sends them: `define` makes `kinds` of them, its own go back as they came."""
     sent = [_tool(tool, name, context, path, define, kinds) for path, tool in placed_tools(tools, context)]
@@ -281,7 +273,7 @@ def placed_tools(tools: Sequence[JsonObject], context: Context | None = None) ->
             yield path, tool
             continue
         if context is not None:
-            name, others = tool.get("name"), sorted(tool.keys() - _SPREAD - OURS)
+            name, others = tool.get("name"), sorted(tool.keys() - _SPREAD - parts.OURS)
             context.repair(
                 "namespace", path, f"The tools of the namespace {name!r} were sent with its name before theirs."
             )
@@ -300,14 +292,16 @@ def _in_namespace(tool: Any, namespace: JsonObject) -> JsonObject:
     return {**tool, **named, **({"description": "\n\n".join(texts)} if texts else {})}
 
 
-def _tool(tool: JsonObject, name: str, context: Context, path: str, define: Mapper, kinds: Collection[str]) -> Any:
+def _tool(
+    tool: JsonObject, name: str, context: Context, path: str, define: parts.Mapper, kinds: Collection[str]
+) -> Any:
     kind = tool.get("type", "function")
     if kind == "provider_tool":
-        return own_block(tool, name, context, path)
+        return parts.own_block(tool, name, context, path)
     if not isinstance(kind, str) or kind not in kinds:
         context.loss("tool", path, f"The format has no tool of type {kind!r}.")
         return None
-    report_foreign(tool, name, context, path)
+    parts.report_foreign(tool, name, context, path)
     report_options(tool, context, path)
     return define(tool, context, path)
 
@@ -320,7 +314,7 @@ def report_options(tool: JsonObject, context: Context, path: str) -> None:
         context.loss("option", f"{path}.output_schema", "The format has no schema of what a tool returns.")
 
 
-def tools_by_name(tools: Sequence[JsonObject], name: str, context: Context, define: Mapper) -> list[Any]:
+def tools_by_name(tools: Sequence[JsonObject], name: str, context: Context, define: parts.Mapper) -> list[Any]:
     """The same for a format that takes each name once: the later definition, at the place of the first."""
     sent: dict[Any, Any] = {}
     for index, tool in enumerate(defined_tools(tools, name, context, define)):
@@ -352,7 +346,7 @@ def named_tool(tool: JsonObject, name: str, keys: ToolKeys, context: Context, pa
     wire = as_named(tool, keys)
     if tool.get("origin") != name:
         wire["name"] = context.name(tool.get("name"), f"{path}.name")
-    return wire | native_keys(tool, name)
+    return wire | parts.native_keys(tool, name)
 
 
 def read_tool(given: Any, name: str, keys: ToolKeys, required: JsonObject) -> JsonObject:
@@ -368,11 +362,11 @@ def read_tool(given: Any, name: str, keys: ToolKeys, required: JsonObject) -> Js
         key in given and value in (None, given[key]) for key, value in required.items()
     )
     if not is_regular or not all(isinstance(given.get(key), kind | None) for key, (_, kind) in keys.items()):
-        return {**block(given, name), "type": "provider_tool"}
+        return {**parts.block(given, name), "type": "provider_tool"}
     ours = {key: given[theirs] for theirs, (key, _) in keys.items() if given.get(theirs) is not None}
     said = {*keys, *(key for key, value in required.items() if value is not None)}
     strange = {key: value for key, value in given.items() if key not in said}
-    return with_native_keys({"type": "function", **ours, "origin": name}, strange, name)
+    return parts.with_native_keys({"type": "function", **ours, "origin": name}, strange, name)
 
 
 def unsent_rows(why: str, sent: Mapping[str, Row]) -> tuple[Row, ...]:

@@ -14,20 +14,8 @@ from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.domain.printing import HIDDEN
 from threadkeep.errors import CannotParse, NotFound, ProviderError
 from threadkeep.formats import FormatName
+from threadkeep.server import provider_answers
 from threadkeep.server.origins import ClientCall
-from threadkeep.server.provider_answers import (
-    MAX_ANSWER_BYTES,
-    AnswerTooLong,
-    Hold,
-    UpstreamError,
-    bounded_body,
-    counted_bytes,
-    error_body,
-    is_event_stream,
-    text_events,
-    uncounted,
-    until_end,
-)
 from threadkeep.server.quotas import GrowthQuota
 from threadkeep.server.recorder.exchanges import REFUSED, CallFacts, Exchange, Overflow, Unreadable
 from threadkeep.server.sessions import Locks, placed
@@ -57,7 +45,7 @@ async def store_exchange(
     store: AsyncStore,
     exchange: Exchange,
     locks: Locks,
-    most: int = MAX_ANSWER_BYTES,
+    most: int = provider_answers.MAX_ANSWER_BYTES,
     answer_bytes: GrowthQuota | None = None,
 ) -> None:
     """Store a call as it passes; `locks` are shared by all calls that are recorded here.
@@ -146,9 +134,13 @@ async def _store_answered(
         await _note_failure(*place, exchange, exchange.ending[1] or exchange.ending[0])
     elif answer.status_code >= REFUSED:
         await _note_failure(*place, exchange, await _error_of(answer), answer.status_code)
-    elif is_event_stream(answer.headers):
+    elif provider_answers.is_event_stream(answer.headers):
         owner = exchange.facts.owner.name
-        with nullcontext(uncounted) if answer_bytes is None else counted_bytes(answer_bytes, owner) as hold:
+        with (
+            nullcontext(provider_answers.uncounted)
+            if answer_bytes is None
+            else provider_answers.counted_bytes(answer_bytes, owner) as hold
+        ):
             await _store_stream(*place, exchange, answer, most, hold)
     else:
         await _store_answer(*place, exchange, answer, most)
@@ -190,11 +182,11 @@ async def _store_answer(
 ) -> None:
     place = (store, conversation)
     try:
-        body = exchange.facts.secrets.hidden_bytes(await bounded_body(answer, most))
+        body = exchange.facts.secrets.hidden_bytes(await provider_answers.bounded_body(answer, most))
     except httpx2.DecodingError as error:
         await _note_failure(*place, exchange, "The answer cannot be decompressed.", answer.status_code)
         raise Unreadable("the answer cannot be decompressed") from error
-    except AnswerTooLong as error:
+    except provider_answers.AnswerTooLong as error:
         await _note_failure(*place, exchange, error.message, answer.status_code)
         return
     except Overflow:
@@ -263,7 +255,7 @@ def _json(body: bytes) -> Any:
 
 async def _store_stream(
     store: AsyncStore, conversation: AsyncConversation, exchange: Exchange, answer: httpx2.Response, most: int,
-    hold: Hold,
+    hold: provider_answers.Hold,
 ) -> None:  # fmt: skip
     """Store the events as they pass; a stream that breaks off, for whatever reason, is stored as incomplete.
 
@@ -278,8 +270,8 @@ async def _store_stream(
     async with _recording(store, conversation, exchange, answer) as recorder:
         stored = BackgroundFeed(recorder, has_written=exchange.keep)
         try:
-            received = text_events(answer, most, hold)
-            async with aclosing(until_end(received, recorder.writer)) as events:
+            received = provider_answers.text_events(answer, most, hold)
+            async with aclosing(provider_answers.until_end(received, recorder.writer)) as events:
                 async for event in events:
                     with suppress(NotFound):  # what comes after a deletion counts for the bill
                         stored.feed(hidden(event))
@@ -293,9 +285,9 @@ async def _store_stream(
             problem.__cause__ = error
         except Overflow as error:
             problem = error
-        except AnswerTooLong as error:
+        except provider_answers.AnswerTooLong as error:
             logger.warning("An answer is stored as far as it came: %s", error.message)
-        except UpstreamError as error:
+        except provider_answers.UpstreamError as error:
             problem = Overflow(error.message)
         recorder.set_times(latency_ms=exchange.milliseconds, first_token_ms=first_token_ms)
     try:
@@ -355,7 +347,7 @@ def _kept(headers: Mapping[str, str]) -> dict[str, str]:
 
 async def _error_of(answer: httpx2.Response) -> Any:
     try:
-        body = await error_body(answer)
+        body = await provider_answers.error_body(answer)
     except httpx2.DecodingError:
         body = b""
     value = _json(body)

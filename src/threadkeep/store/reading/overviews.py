@@ -16,18 +16,9 @@ from sqlalchemy import Connection
 from threadkeep.db import driver, types
 from threadkeep.db.queries import conversations
 from threadkeep.db.queries import overviews as statements
-from threadkeep.domain import jsontext, reports
+from threadkeep.domain import jsontext, reports, stored
 from threadkeep.domain.ids import public_id_bytes, public_id_text
 from threadkeep.domain.running import Approval, Decision
-from threadkeep.domain.stored import (
-    Branch,
-    ConversationSummary,
-    Feedback,
-    Page,
-    SearchResult,
-    StoredItem,
-    StoredResponse,
-)
 from threadkeep.errors import NotFound
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.media.cutting import MediaForm
@@ -132,17 +123,17 @@ class ThreadPage(NamedTuple):
 
     branch: int
     head: int
-    items: Sequence[StoredItem]
+    items: Sequence[stored.StoredItem]
     next: int | None
     responses: Sequence[ResponseFacts]
     calls: Sequence[LedgerCall]
     totals: reports.UsageRow
-    branches: Sequence[Branch]
+    branches: Sequence[stored.Branch]
     decisions: Mapping[int, Approval]
     marks: Mapping[str, Sequence[int]]
 
 
-def list_matching(store: Store, wanted: Mapping[str, Any]) -> Page[ConversationSummary]:
+def list_matching(store: Store, wanted: Mapping[str, Any]) -> stored.Page[stored.ConversationSummary]:
     """Return a page of summaries by the arguments of `Store.list_summaries`, and some that only pages have.
 
     Args:
@@ -157,7 +148,7 @@ def list_matching(store: Store, wanted: Mapping[str, Any]) -> Page[ConversationS
     return lists.list_summaries(store.handle.transactions, store.handle.scope, {**defaults, **wanted})
 
 
-def search_matching(store: Store, text: str, wanted: Mapping[str, Any]) -> Page[SearchResult]:
+def search_matching(store: Store, text: str, wanted: Mapping[str, Any]) -> stored.Page[stored.SearchResult]:
     """Return a page of results by the arguments of `Store.search`, and `model`, one that the conversation called."""
     defaults = {"status": None, "conversation_id": None, "type": None}
     query = searching.search_query(text, **{**defaults, **wanted})
@@ -266,7 +257,9 @@ def plain_page(
     )
 
 
-def _call_window(items: Sequence[StoredItem], following: StoredItem | None, start: int) -> statements.CallWindow:
+def _call_window(
+    items: Sequence[stored.StoredItem], following: stored.StoredItem | None, start: int
+) -> statements.CallWindow:
     """What calls belong to a page: the first page has all that came before, the last one all that came after."""
     positions = [item.position for item in items] or [start]
     since = items[0].created_at if items and start else None
@@ -274,33 +267,33 @@ def _call_window(items: Sequence[StoredItem], following: StoredItem | None, star
     return statements.CallWindow(positions[0] if start else 0, positions[-1], since, until)
 
 
-def _branches(row: driver.LazyRow, rows: Sequence[Any]) -> list[Branch]:
+def _branches(row: driver.LazyRow, rows: Sequence[Any]) -> list[stored.Branch]:
     """All branches, with the one that a conversation begins with."""
     active = row.active_branch
-    found = [Branch(0, None, None, row.head_position, is_active=active == 0, created_at=row.created_at)]
+    found = [stored.Branch(0, None, None, row.head_position, is_active=active == 0, created_at=row.created_at)]
     for one in rows:
         place = (one.number, one.parent, one.fork_position, one.head_position)
-        found.append(Branch(*place, is_active=active == one.number, created_at=one.created_at))
+        found.append(stored.Branch(*place, is_active=active == one.number, created_at=one.created_at))
     return found
 
 
 class _Annotations(NamedTuple):
     """Items with their labels and feedback, and what a `ThreadPage` has besides."""
 
-    items: Sequence[StoredItem]
+    items: Sequence[stored.StoredItem]
     decisions: Mapping[int, Approval]
     marks: Mapping[str, Sequence[int]]
 
 
 def _annotated(
-    connection: Connection, ref: refs.BranchRef, lineage: refs.Lineage, items: Sequence[StoredItem]
+    connection: Connection, ref: refs.BranchRef, lineage: refs.Lineage, items: Sequence[stored.StoredItem]
 ) -> _Annotations:
     """What is said about items, which is read at once."""
     if not items:
         return _Annotations([], {}, {})
     positions = [item.position for item in items]
     labels: dict[int, dict[str, str]] = {}
-    feedback: dict[int, list[Feedback]] = {}
+    feedback: dict[int, list[stored.Feedback]] = {}
     decisions: dict[int, Approval] = {}
     marks: dict[str, list[int]] = {}
     scope = ref.scope
@@ -313,7 +306,7 @@ def _annotated(
         elif kind == "label":
             labels.setdefault(row.position, {})[row.name] = str(text)
         elif kind == "feedback":
-            given = Feedback(row.position, row.name or None, row.rating, text, row.updated_at)
+            given = stored.Feedback(row.position, row.name or None, row.rating, text, row.updated_at)
             feedback.setdefault(row.position, []).append(given)
         else:
             decisions[row.position] = Approval(cast("Decision", kind), text, row.name, row.updated_at)
@@ -328,8 +321,8 @@ class ResponseContext(NamedTuple):
     """A response, the conversation on the branch of it, and the response before it on that branch."""
 
     conversation: Conversation
-    response: StoredResponse
-    before: StoredResponse | None
+    response: stored.StoredResponse
+    before: stored.StoredResponse | None
 
 
 def response_with_previous(conversation: Conversation, number: int) -> ResponseContext:
