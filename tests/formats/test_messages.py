@@ -24,7 +24,7 @@ from threadkeep.domain.jsontext import dumps
 from threadkeep.domain.rendering import RenderOptions
 from threadkeep.errors import CannotRender, ItemRefused, LossError
 from threadkeep.formats import get_format
-from threadkeep.formats.messages.calls import cleaned_id
+from threadkeep.formats.messages.turns import cleaned_id
 
 SEARCH = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
 

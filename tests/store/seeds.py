@@ -42,7 +42,7 @@ from threadkeep.domain.items import FunctionCallOutput
 from threadkeep.domain.jsontext import dumps
 from threadkeep.formats import get_format
 from threadkeep.formats.canonical.entries import entry_of
-from threadkeep.formats.messages.calls import cleaned_id
+from threadkeep.formats.messages.turns import cleaned_id
 from threadkeep.formats.shared.cache_marks import mark_messages
 from threadkeep.formats.shared.pairing import OUTPUTS, between_turns
 
