@@ -131,12 +131,6 @@ def text_of(parts: Sequence[Any], context: Context, path: str) -> str:
     return PARAGRAPH.join(texts)
 
 
-def _text(part: JsonObject, context: Context, path: str) -> JsonObject:
-    if part.get("annotations"):
-        context.loss("annotations", path, "The annotations of the text were left out.")
-    return {"type": "text", "text": part["text"]}
-
-
 def _file(part: JsonObject, context: Context, path: str) -> JsonObject:
     url = shared.shown_url(part, context, path)
     if url is None:
@@ -152,7 +146,7 @@ def _file(part: JsonObject, context: Context, path: str) -> JsonObject:
 
 _WRITTEN: Final[dict[str, shared.Mapper]] = {
     **shared.NOT_SENT,
-    **dict.fromkeys(sorted(shared.TEXTS), _text),
+    **dict.fromkeys(sorted(shared.TEXTS), shared.plain_text),
     **dict.fromkeys(sorted(shared.MEDIA), _file),
     "refusal": shared.shown_refusal,
     "provider_item": lambda part, context, path: shared.own_block(part, fields.NAME, context, path),

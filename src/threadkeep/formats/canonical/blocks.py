@@ -30,7 +30,7 @@ def block_item(item: Mapping[str, Any]) -> JsonObject:
     """Return the item that stands for a block of another format."""
     payload, role, label = item.get("payload"), item.get("role"), str(item.get("format") or "")
     if role in _ROLES:
-        return _message(role, text_in(payload) or _json(payload))
+        return _message(role, text_in(payload) or json_text(payload))
     if not isinstance(payload, dict):
         return _message("assistant", payload if isinstance(payload, str) else "")
     for key in ("type", "part_kind"):
@@ -87,7 +87,8 @@ def media_of_text(text: str) -> JsonObject | None:
 # What items are made of
 
 
-def _json(value: Any) -> str:
+def json_text(value: Any) -> str:
+    """A text as it is, any other value as JSON."""
     return value if isinstance(value, str) else dumps(value).decode()
 
 
@@ -109,7 +110,7 @@ def _message(role: str, text: str) -> JsonObject:
 
 
 def _call(name: Any, arguments: Any, label: Any) -> JsonObject:
-    given = "{}" if arguments is None else _json(arguments)
+    given = "{}" if arguments is None else json_text(arguments)
     return {"type": "mcp_call", "name": named(name), "arguments": given, "server_label": named(label)}
 
 
@@ -118,7 +119,7 @@ def _result(name: Any, content: Any, label: Any, *, is_error: bool = False) -> J
     if is_error:
         error = {"type": "mcp_tool_execution_error", "content": content}
         return {**call, "status": "failed", "error": error, "output": None}
-    return {**call, "output": text_in(content) or _json(content), "error": None}
+    return {**call, "output": text_in(content) or json_text(content), "error": None}
 
 
 def named(value: Any) -> str:
@@ -127,8 +128,8 @@ def named(value: Any) -> str:
 
 
 def _code(code: Any, logs: Any = None) -> JsonObject:
-    outputs = None if logs is None else [{"type": "logs", "logs": _json(logs)}]
-    return {"type": "code_interpreter_call", "code": None if code is None else _json(code), "outputs": outputs}
+    outputs = None if logs is None else [{"type": "logs", "logs": json_text(logs)}]
+    return {"type": "code_interpreter_call", "code": None if code is None else json_text(code), "outputs": outputs}
 
 
 def _image(media_type: Any, data: Any) -> JsonObject:
@@ -217,7 +218,7 @@ def _custom_call(call: JsonObject, label: str) -> JsonObject:
     custom = call.get("custom")
     if not isinstance(custom, dict):
         return _call(None, call, label)
-    called = {"name": named(custom.get("name")), "input": _json(custom.get("input") or "")}
+    called = {"name": named(custom.get("name")), "input": json_text(custom.get("input") or "")}
     return {"type": "custom_tool_call", "call_id": named(call.get("id")), **called}
 
 

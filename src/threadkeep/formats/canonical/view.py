@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.media import base64_media_type
 from threadkeep.formats.canonical import blocks, entries, items
 from threadkeep.formats.canonical.given import given_item, plain_form
@@ -102,7 +102,7 @@ def _whole(given: Mapping[str, Any], required: Mapping[str, Any]) -> JsonObject:
             same = value.get("type") in (None, default.get("type"))
             whole[key] = {**default, **value} if same else value
         elif value is None or (isinstance(default, str) and key != "output" and not isinstance(value, str)):
-            whole[key] = _text_of(value) if isinstance(default, str) and value is not None else default
+            whole[key] = blocks.json_text(value) if isinstance(default, str) and value is not None else default
     return whole
 
 
@@ -156,7 +156,7 @@ def _output(item: JsonObject, origin: str | None) -> JsonObject:
             for part in parts
         ]
     elif not isinstance(output, str):
-        output = _text_of(output)
+        output = blocks.json_text(output)
     kinds = (("call_id", str), ("name", str), ("namespace", str), ("caller", dict), ("created_by", str))
     return _without(_with_status({**item, "output": output}), *kinds)
 
@@ -175,7 +175,7 @@ def _reasoning(item: JsonObject, origin: str | None) -> JsonObject:
 def _thought(part: Any) -> str | None:
     """What a part of reasoning says; None for one that only its provider can read."""
     if not isinstance(part, dict):
-        return _text_of(part)
+        return blocks.json_text(part)
     return next((part[key] for key in _THOUGHTS if isinstance(part.get(key), str)), None)
 
 
@@ -237,7 +237,7 @@ def _part(part: Any, role: str, *, origin: str | None) -> JsonObject:
         return mapper(part)
     if origin == items.NAME and part["type"] != "provider_item":
         return part
-    return {"type": text_type(role), "text": _text_of(part.get("payload", part)), **_texts_of(role)}
+    return {"type": text_type(role), "text": blocks.json_text(part.get("payload", part)), **_texts_of(role)}
 
 
 def _texts_of(role: str) -> JsonObject:
@@ -315,11 +315,7 @@ def _part_text(part: Any) -> str:
         for key in ("text", "refusal"):
             if isinstance(text := part.get(key), str):
                 return text
-    return _text_of(part)
-
-
-def _text_of(value: Any) -> str:
-    return value if isinstance(value, str) else dumps(value).decode()
+    return blocks.json_text(part)
 
 
 _PARTS: Final[dict[str, Callable[[JsonObject], JsonObject]]] = {

@@ -236,12 +236,6 @@ def merged(sent: Any, keys: JsonObject) -> Any:
     }
 
 
-def _text(part: JsonObject, context: Context, path: str) -> JsonObject:
-    if part.get("annotations"):
-        context.loss("annotations", path, "The annotations of the text were left out.")
-    return {"type": "text", "text": part["text"]}
-
-
 def _image(part: JsonObject, context: Context, path: str) -> JsonObject | None:
     url = shared.in_base64((part.get("image_url") or "").strip())
     if not url:
@@ -297,9 +291,9 @@ def _noted(part: JsonObject, context: Context, path: str, code: str, why: str) -
 
 ANYWHERE: Final[dict[str, shared.Mapper]] = {
     **shared.NOT_SENT,
-    "input_text": _text,
-    "output_text": _text,
-    "text": _text,
+    "input_text": shared.plain_text,
+    "output_text": shared.plain_text,
+    "text": shared.plain_text,
     "provider_item": lambda part, context, path: shared.own_block(part, NAME, context, path),
 }
 # role -> part type -> mapper

@@ -10,7 +10,6 @@ Source: the types of google-genai, `Interaction` and `Usage`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, Final
 
 from threadkeep.domain.items import Item, item_from_object
@@ -45,7 +44,7 @@ def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Resp
         finish_reason=word,
         incomplete_details=None if reason is None else {"reason": reason},
         error=_error(body) if status == "failed" else None,
-        created_at=_seconds(body.get("created")),
+        created_at=parsing.seconds_of(body.get("created")),
         previous_response_id=body.get("previous_interaction_id"),
         service_tier=body.get("service_tier"),
         output=[item_of(step) for step in steps],
@@ -84,13 +83,6 @@ def _error(body: JsonObject) -> Any:
     if isinstance(errors, list) and errors:
         return errors[0]
     return next((step["error"] for step in reversed(body.get("steps") or ()) if step.get("error")), None)
-
-
-def _seconds(timestamp: Any) -> int | None:
-    try:
-        return int(datetime.fromisoformat(timestamp).timestamp())
-    except (TypeError, ValueError, OverflowError):
-        return None
 
 
 usage_of: Final = google.UsageKeys(

@@ -84,13 +84,8 @@ def own_contents(parts: Sequence[Any], context: Context, path: str) -> list[Any]
 def _own_content(part: JsonObject) -> Any:
     if part["type"] == "provider_item":
         return part.get("payload")
-    return as_it_came(_own_media(part) if part["type"] in shared.MEDIA else _text(part, Context(), ""), part)
-
-
-def _text(part: JsonObject, context: Context, path: str) -> JsonObject:
-    if part.get("annotations"):
-        context.loss("annotations", path, "The annotations of the text were left out.")
-    return {"type": "text", "text": part["text"]}
+    is_media = part["type"] in shared.MEDIA
+    return as_it_came(_own_media(part) if is_media else shared.plain_text(part, Context(), ""), part)
 
 
 def _media(part: JsonObject, context: Context, path: str) -> JsonObject:
@@ -127,7 +122,7 @@ def _resolution(part: JsonObject) -> JsonObject:
 
 ASSISTANT: Final[dict[str, shared.Mapper]] = {
     **shared.NOT_SENT,
-    **dict.fromkeys(sorted(shared.TEXTS), _text),
+    **dict.fromkeys(sorted(shared.TEXTS), shared.plain_text),
     "provider_item": lambda part, context, path: shared.own_block(part, NAME, context, path),
 }
 # role of a message -> mappers of its parts

@@ -20,7 +20,7 @@ from threadkeep.formats.interactions.fields import CALL, MODEL_OUTPUT, NAME, STA
 from threadkeep.formats.interactions.response import parse_response
 from threadkeep.formats.interactions.steps import CONTENTS
 from threadkeep.formats.shared.parts import joined_base64
-from threadkeep.formats.shared.streams import BlockAssembler, input_of
+from threadkeep.formats.shared.streams import BlockAssembler, index_of, input_of, list_in
 from threadkeep.formats.shared.usage import cumulative
 
 # type of a delta -> type of the step that it begins, where that is not its own
@@ -86,7 +86,7 @@ class InteractionAssembler(BlockAssembler):
             metadata = event.get("metadata")
             self._count(metadata.get("total_usage") if isinstance(metadata, dict) else None)
         elif kind == "step.stop":
-            self._open.pop(self._index(event, len(self._blocks) - 1), None)
+            self._open.pop(index_of(event, len(self._blocks) - 1), None)
             self._count(event.get("usage"))
         elif isinstance(kind, str) and kind.startswith("interaction."):
             self._take_keys(event, kind)
@@ -112,14 +112,9 @@ class InteractionAssembler(BlockAssembler):
         if isinstance(usage, dict) and usage:
             self._interaction["usage"] = cumulative(self._interaction.get("usage"), usage)
 
-    @staticmethod
-    def _index(event: JsonObject, usual: int) -> int:
-        index = event.get("index")
-        return index if type(index) is int else usual
-
     def _start(self, event: JsonObject, step: JsonObject) -> None:
         """A step begins; its arguments come in deltas, or with it."""
-        index = self._index(event, len(self._blocks))
+        index = index_of(event, len(self._blocks))
         if index not in self._blocks:
             self._order.insert(bisect_left(self._order, index), index)
         self.note_change(bisect_left(self._order, index))
@@ -130,7 +125,7 @@ class InteractionAssembler(BlockAssembler):
     def _grow(self, event: JsonObject, delta: JsonObject) -> None:
         """A step grows."""
         kind = str(delta.get("type"))
-        index = self._index(event, max(len(self._blocks) - 1, 0))
+        index = index_of(event, max(len(self._blocks) - 1, 0))
         if index not in self._blocks:
             self._start({"index": index}, {"type": _BEGINS.get(kind, kind)})
         self.note_change(bisect_left(self._order, index))
@@ -139,10 +134,10 @@ class InteractionAssembler(BlockAssembler):
         if kind == "arguments_delta":
             self._texts.grow(self._inputs, index, delta.get("arguments"))
         elif kind == "text_annotation_delta":
-            self._annotate(self._list_in(step, "content"), delta.get("annotations"))
+            self._annotate(list_in(step, "content"), delta.get("annotations"))
         elif kind in ("thought_summary", *CONTENTS) or step.get("type") == MODEL_OUTPUT:
             if isinstance(held, dict):
-                self._add_content(self._list_in(step, "content" if held is delta else "summary"), held)
+                self._add_content(list_in(step, "content" if held is delta else "summary"), held)
         else:
             self._add_keys(step, {key: value for key, value in delta.items() if key != "type" and value is not None})
 
@@ -150,14 +145,7 @@ class InteractionAssembler(BlockAssembler):
         """Add annotations to the last text."""
         if not contents or not isinstance(contents[-1], dict) or contents[-1].get("type") != "text":
             contents.append({"type": "text", "text": ""})
-        self._list_in(contents[-1], "annotations").extend(annotations if isinstance(annotations, list) else ())
-
-    @staticmethod
-    def _list_in(holder: JsonObject, key: str) -> list[Any]:
-        if not isinstance(holder.get(key), list):
-            holder[key] = []
-        elements: list[Any] = holder[key]
-        return elements
+        list_in(contents[-1], "annotations").extend(annotations if isinstance(annotations, list) else ())
 
     def _add_content(self, contents: list[Any], content: JsonObject) -> None:
         """Add a content to a list of them; more of a text, or of a sound of the same kind, goes on with the last."""

@@ -113,7 +113,7 @@ class EventAssembler(streams.BlockAssembler):
         """A block begins."""
         block = event.get("content_block")
         if isinstance(block, dict):
-            index = _index(event, len(self._blocks))
+            index = streams.index_of(event, len(self._blocks))
             if index not in self._blocks:
                 self._order.insert(bisect_left(self._order, index), index)
             self._note(index)
@@ -125,7 +125,7 @@ class EventAssembler(streams.BlockAssembler):
     def add_delta(self, event: JsonObject) -> None:
         """A block grows."""
         delta = event.get("delta")
-        block = self._blocks.get(index := _index(event, len(self._blocks) - 1))
+        block = self._blocks.get(index := streams.index_of(event, len(self._blocks) - 1))
         if not isinstance(delta, dict) or not isinstance(block, dict):
             return
         self._note(index)
@@ -150,7 +150,7 @@ class EventAssembler(streams.BlockAssembler):
 
     def stop_block(self, event: JsonObject) -> None:
         """A block is whole."""
-        self._open.pop(_index(event, len(self._blocks) - 1), None)
+        self._open.pop(streams.index_of(event, len(self._blocks) - 1), None)
 
     def end(self, event: JsonObject) -> None:
         """The message says how it ended."""
@@ -169,11 +169,6 @@ class EventAssembler(streams.BlockAssembler):
 
 
 assembler: Final = EventAssembler
-
-
-def _index(event: JsonObject, usual: int) -> int:
-    index = event.get("index")
-    return index if type(index) is int else usual
 
 
 _EVENTS: Final = {

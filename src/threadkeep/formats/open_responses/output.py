@@ -173,11 +173,3 @@ class Output:
     def grow(self, holder: Any, key: Any, delta: Any) -> None:
         """Add to a text; its pieces are joined when it is asked for."""
         self._texts.grow(holder, key, delta)
-
-
-def list_in(holder: JsonObject, key: str) -> list[Any]:
-    """The list under a key, a new one where there is none."""
-    if not isinstance(holder.get(key), list):
-        holder[key] = []
-    elements: list[Any] = holder[key]
-    return elements

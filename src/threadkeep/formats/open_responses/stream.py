@@ -16,10 +16,10 @@ from typing import Any, Final, NamedTuple
 from threadkeep.domain.jsontext import JsonObject, json_copy
 from threadkeep.errors import CannotParse
 from threadkeep.formats.canonical.items import NAME
-from threadkeep.formats.open_responses.output import Output, list_in
+from threadkeep.formats.open_responses.output import Output
 from threadkeep.formats.open_responses.response import parse_response
 from threadkeep.formats.shared.provider_errors import shortened
-from threadkeep.formats.shared.streams import StreamAssembler
+from threadkeep.formats.shared.streams import StreamAssembler, list_in
 from threadkeep.formats.shared.usage import cumulative
 
 

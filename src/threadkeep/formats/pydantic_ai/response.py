@@ -10,7 +10,6 @@ Source: Pydantic AI's API reference, `pydantic_ai.messages.ModelResponse` and `p
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
@@ -45,7 +44,7 @@ def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Resp
         status=_status(body),
         finish_reason=word,
         incomplete_details=_details(body),
-        created_at=_seconds(body.get("timestamp")),
+        created_at=parsing.seconds_of(body.get("timestamp")),
         output=items_of({"kind": "response", **body}),
         usage=usage_of(usage) if isinstance(usage, dict) and any(usage.values()) else None,
         extra={_OLDER.get(key, key): value for key, value in body.items() if key not in _FIELDS and value is not None},
@@ -79,13 +78,6 @@ def _details(body: JsonObject) -> JsonObject | None:
     if body.get("state") == SUSPENDED:
         return {"reason": SUSPENDED}
     return {"reason": INCOMPLETE[word]} if isinstance(word, str) and word in INCOMPLETE else None
-
-
-def _seconds(timestamp: Any) -> int | None:
-    try:
-        return int(datetime.fromisoformat(timestamp).timestamp())
-    except (TypeError, ValueError, OverflowError):
-        return None
 
 
 def usage_of(usage: JsonObject) -> Usage:

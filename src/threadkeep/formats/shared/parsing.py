@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -365,3 +366,11 @@ def open_parts(items: list[JsonObject], kind: str, name: str, **keys: Any) -> li
         items.append({"type": kind, **keys, "content": [], "origin": name})
     content: list[Any] = items[-1]["content"]
     return content
+
+
+def seconds_of(timestamp: Any) -> int | None:
+    """An ISO 8601 time in seconds since 1970; None for anything else."""
+    try:
+        return int(datetime.fromisoformat(timestamp).timestamp())
+    except (TypeError, ValueError, OverflowError):
+        return None

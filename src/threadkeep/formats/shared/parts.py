@@ -294,3 +294,10 @@ def shown_type(part: JsonObject, url: str) -> str | None:
     if isinstance(stated, str) and stated:
         return stated
     return mimetypes.guess_type(str(part.get("filename") or url.partition("?")[0]))[0]
+
+
+def plain_text(part: JsonObject, context: Context, path: str) -> JsonObject:
+    """A text as a part of the format; its annotations are reported."""
+    if part.get("annotations"):
+        context.loss("annotations", path, "The annotations of the text were left out.")
+    return {"type": "text", "text": part["text"]}

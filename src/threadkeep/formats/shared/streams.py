@@ -430,3 +430,17 @@ class BlockAssembler(StreamAssembler):
     def is_whole(self, element: int) -> bool:
         """Whether a block has stopped."""
         return self._order[element] not in self._open
+
+
+def list_in(holder: jsontext.JsonObject, key: str) -> list[Any]:
+    """The list under a key, a new one where there is none."""
+    if not isinstance(holder.get(key), list):
+        holder[key] = []
+    elements: list[Any] = holder[key]
+    return elements
+
+
+def index_of(event: jsontext.JsonObject, usual: int) -> int:
+    """The index that an event names; the usual one where it names none."""
+    index = event.get("index")
+    return index if type(index) is int else usual
