@@ -249,7 +249,7 @@ class _Number(str):
     __slots__ = ()
 
 
-_CLASSES: Final = {str: "s", _Number: "d"}  # true, false and null have "b"
+_CLASSES: Final[dict[type[Any], str]] = {str: "s", _Number: "d"}  # true, false and null have "b"
 
 
 def json_tree(text: str, budget: Budget) -> Markup | None:
@@ -270,7 +270,8 @@ def _lines(value: Any, before: str | Markup, after: str, depth: int) -> Iterator
     """The lines of a value, with what stands before and after it; ValueError where it is nested too deeply."""
     indent = "  " * depth
     if not isinstance(value, dict | list) or not value:
-        yield Markup('<div class="l">{}{}{}{}</div>').format(indent, before, _scalar(value), after)
+        line = Markup('<div class="l">{}{}<span class="{}">{}</span>{}</div>')
+        yield line.format(indent, before, _CLASSES.get(type(value), "b"), _quoted(value), after)
         return
     if depth >= MAX_DEPTH:
         raise ValueError(depth)
@@ -284,10 +285,6 @@ def _lines(value: Any, before: str | Markup, after: str, depth: int) -> Iterator
         label = "" if name is None else Markup('<span class="key">{}</span>: ').format(_quoted(name))
         yield from _lines(one, label, "" if number == len(value) else ",", depth + 1)
     yield Markup('</details><div class="l">{}{}{}</div>').format(indent, last, after)
-
-
-def _scalar(value: Any) -> Markup:
-    return Markup('<span class="{}">{}</span>').format(_CLASSES.get(type(value), "b"), _quoted(value))
 
 
 def _quoted(value: Any) -> Markup:

@@ -96,16 +96,12 @@ def _hashed(text: str) -> str:
     return urlsafe_b64encode(digest).decode()
 
 
-def _split(keys: str) -> list[str]:
-    return [keys[at : at + KEY_LENGTH] for at in range(0, len(keys), KEY_LENGTH)]
-
-
 def spots_of(parts: Sequence[Any]) -> dict[str, Spot]:
     """Where the entries are that an import remembers: the last item of each, by the keys."""
     spots: dict[str, Spot] = {}
     try:
         for branch, first, keys, counts in (run for part in parts for run in part["runs"]):
-            names = _split(keys)
+            names = [keys[at : at + KEY_LENGTH] for at in range(0, len(keys), KEY_LENGTH)]
             ends = accumulate(counts or [1] * len(names))
             spots |= {name: Spot(branch, first + end - 1) for name, end in zip(names, ends, strict=True)}
     except (TypeError, KeyError, ValueError) as error:
