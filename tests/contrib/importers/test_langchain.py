@@ -207,6 +207,31 @@ def test_pictures_are_spelled_in_many_ways(tmp_path: Path, block: dict[str, Any]
         assert (part["type"], IMAGE in part.values()) == ("input_image", True)
 
 
+def test_the_items_of_a_response_that_were_kept(tmp_path: Path) -> None:
+    """… are what the model said; LangChain.js joins the texts of its messages when it streams."""
+    thought = {"type": "reasoning", "id": "rs_1", "encrypted_content": "sealed"}
+    search = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search"}}
+    call = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "book", "arguments": '{"seat": 12}'}
+    messages = [
+        {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": "completed", "phase": phase,
+         "content": [{"type": "output_text", "text": text}]}
+        for number, (phase, text) in enumerate((("commentary", "I look. "), ("final_answer", "Free.")))
+    ]  # fmt: skip
+    kept = {"object": "response", "id": "resp_1", "output": [thought, messages[0], search, messages[1], call]}
+    answer = ai(
+        [{"type": "text", "text": "I look. Free.", "index": 0, "phase": "final_answer"}],
+        tool_calls=[{"name": "book", "args": {"seat": 12}, "id": "c1", "type": "tool_call"}],
+        response_metadata=kept,
+    )
+    output = {"type": "tool", "data": {"content": "Booked.", "tool_call_id": "c1"}}
+    path = in_file(tmp_path, {"s1": [human("?"), answer, output]})
+    with Store("sqlite://") as store:
+        assert not import_from(store, path).skipped
+        _, *items, made, answered = (one.item.to_object() for one in found(store, "s1").transcript())
+        assert items == [thought, messages[0], search, messages[1]]
+        assert (made["call_id"], made["name"], answered["call_id"]) == ("c1", "book", "c1")
+
+
 def test_the_usage_of_older_releases(tmp_path: Path) -> None:
     used = {"token_usage": {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}, "model_name": "gpt-4"}
     path = in_file(tmp_path, {"s1": [human("?"), ai("!", response_metadata=used)]})

@@ -6,6 +6,8 @@ whose `message_to_dict` the messages are made with. The table is `message_store`
 * Texts, images and files of people are parts of a message; the parts of a model's message that are no text are
   reasoning, or reported.
 * Calls of tools are taken from `tool_calls`, which LangChain fills for every provider, and not from blocks of content.
+* LangChain.js keeps the items of a response of OpenAI beside its blocks, which it joins across messages in a stream:
+  what is no call of a tool is taken from these items.
 * `input_tokens` of `usage_metadata` includes what a cache had, as in the Responses API.
 """
 
@@ -20,6 +22,7 @@ from threadkeep.contrib.importers.databases import Database, SessionTables, json
 from threadkeep.contrib.importers.items import Say, last_model, list_of, object_of, revision_of, text_of, time_of
 from threadkeep.contrib.importers.records import Answer, Draft, Entry, Transcript
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.formats.shared.pairing import CLIENT_CALLS
 
 
 class LangChain(SessionTables):
@@ -150,6 +153,10 @@ def _url_of(block: Any) -> str | None:
 def _answer(_: str, data: Any, say: Say) -> list[JsonObject]:
     items: list[JsonObject] = []
     additional, content = object_of(data, "additional_kwargs"), data.get("content")
+    about = object_of(data, "response_metadata")
+    output = list_of(about, "output") if about.get("object") == "response" else []
+    if own := [item for item in output if isinstance(item, dict) and text_of(item, "type") not in CLIENT_CALLS]:
+        return own + _calls(data, additional)
     if (thought := text_of(additional, "reasoning_content")) is not None:
         items.append(make.reasoning(thought))
     for block in [content] if isinstance(content, str) else list_of(data, "content"):
