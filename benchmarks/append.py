@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from benchmarks.conversations import AT_ONCE, TURNS, append_turn, appending, floor_of, stored
-from benchmarks.databases import Database, each_database
+from benchmarks.databases import Database, on_each_database
 from benchmarks.floor import BODY_COLUMNS, ITEM_COLUMNS, PAYLOADS, RESPONSE_COLUMNS, USAGE_COLUMNS, Floor
 from benchmarks.report import Line
 from benchmarks.scale import Scale
@@ -25,12 +25,8 @@ _TABLES: Final = {
 }
 
 
-def run(scale: Scale) -> list[Line]:
-    with each_database(scale.folder, "FULL", "NORMAL") as databases:
-        return [line for database in databases for line in _on(database, scale)]
-
-
-def _on(database: Database, scale: Scale) -> list[Line]:
+@on_each_database("FULL", "NORMAL")
+def run(database: Database, scale: Scale) -> list[Line]:
     with database.store() as store:
         floor = floor_of(database)
         check_same_rows(store, floor)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from benchmarks.conversations import TURNS, stored
-from benchmarks.databases import Database, each_database
+from benchmarks.databases import Database, on_each_database
 from benchmarks.report import Line
 from benchmarks.scale import Scale
 from benchmarks.timing import Case, run_rounds
@@ -21,12 +21,8 @@ SQLITE_MUST: Final = 0.3
 POSTGRES_MUST: Final = 1.4
 
 
-def run(scale: Scale) -> list[Line]:
-    with each_database(scale.folder, "NORMAL") as databases:
-        return [line for database in databases for line in _on(database, scale)]
-
-
-def _on(database: Database, scale: Scale) -> list[Line]:
+@on_each_database("NORMAL")
+def run(database: Database, scale: Scale) -> list[Line]:
     with asyncio.Runner() as runner, database.store() as store:
         async_store = database.async_store()
         runner.run(async_store.usage())  # opens it

@@ -6,7 +6,7 @@ import contextlib
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -17,6 +17,8 @@ from sqlalchemy import Engine, create_engine, event, make_url
 from sqlalchemy.exc import OperationalError
 
 import threadkeep
+from benchmarks.report import Line
+from benchmarks.scale import Scale
 from threadkeep import AsyncStore, Store
 
 POSTGRES: Final = "THREADKEEP_TEST_POSTGRES"
@@ -240,6 +242,21 @@ def each_database(folder: Path, *synchronous: str) -> Iterator[list[Database]]:
         if postgres_missing() is None:
             found.append(stack.enter_context(postgres_database()))
         yield found
+
+
+def on_each_database(
+    *synchronous: str,
+) -> Callable[[Callable[[Database, Scale], list[Line]]], Callable[[Scale], list[Line]]]:
+    """Make a benchmark of what measures one database: on a database of each kind, as `each_database` makes them."""
+
+    def benchmark_of(measure: Callable[[Database, Scale], list[Line]]) -> Callable[[Scale], list[Line]]:
+        def run(scale: Scale) -> list[Line]:
+            with each_database(scale.folder, *synchronous) as databases:
+                return [line for database in databases for line in measure(database, scale)]
+
+        return run
+
+    return benchmark_of
 
 
 def _postgres_url() -> str:

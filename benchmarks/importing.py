@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from benchmarks.conversations import a_session, floor_of
 from benchmarks.data import USER, conversation_items
-from benchmarks.databases import Database, Driver, each_database
+from benchmarks.databases import Database, Driver, on_each_database
 from benchmarks.floor import CONVERSATION_COLUMNS, ITEM_COLUMNS, Floor
 from benchmarks.mapping import item_row
 from benchmarks.report import Line
@@ -25,9 +25,9 @@ ITEMS: Final = 20
 _TABLES: Final = ("search_documents", "usage_records", "response_bodies", "responses", "items", "conversations")
 
 
-def run(scale: Scale) -> list[Line]:
-    with each_database(scale.folder, "NORMAL") as databases:
-        return [line for database in databases for line in (_on(database, scale), _searched(database, scale))]
+@on_each_database("NORMAL")
+def run(database: Database, scale: Scale) -> list[Line]:
+    return [_on(database, scale), _searched(database, scale)]
 
 
 def _searched(database: Database, scale: Scale) -> Line:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from benchmarks.conversations import floor_of
 from benchmarks.data import MODEL, USER
-from benchmarks.databases import Database, Row, each_database
+from benchmarks.databases import Database, Row, on_each_database
 from benchmarks.floor import CONVERSATION_COLUMNS, Floor, raw_id
 from benchmarks.report import Line
 from benchmarks.scale import Scale
@@ -48,12 +48,8 @@ class Place:
     key: Row | None = None
 
 
-def run(scale: Scale) -> list[Line]:
-    with each_database(scale.folder, "NORMAL") as databases:
-        return [line for database in databases for line in _on(database, scale)]
-
-
-def _on(database: Database, scale: Scale) -> list[Line]:
+@on_each_database("NORMAL")
+def run(database: Database, scale: Scale) -> list[Line]:
     with database.store() as store:
         floor = floor_of(database)
         store.create_conversation(model=MODEL, user_id=USER)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from benchmarks.conversations import TURNS, floor_of, stored
-from benchmarks.databases import Database, each_database
+from benchmarks.databases import Database, on_each_database
 from benchmarks.floor import Floor, KeptItems
 from benchmarks.report import Line
 from benchmarks.scale import Scale
@@ -29,12 +29,8 @@ MUST: Final = {
 RENDER_MUST: Final = {200: 0.5, 2_000: 0.25}
 
 
-def run(scale: Scale) -> list[Line]:
-    with each_database(scale.folder, "NORMAL") as databases:
-        return [line for database in databases for line in _on(database, scale)]
-
-
-def _on(database: Database, scale: Scale) -> list[Line]:
+@on_each_database("NORMAL")
+def run(database: Database, scale: Scale) -> list[Line]:
     with database.store(memory_bytes=0) as store:  # so that a new handle reads everything
         writer, reader = floor_of(database), floor_of(database)
         sizes = {size: _cases(store, writer, reader, size, scale) for size in scale.sizes}

@@ -11,7 +11,7 @@ from typing import Final
 import orjson
 
 from benchmarks.conversations import floor_of, stored
-from benchmarks.databases import Database, each_database
+from benchmarks.databases import Database, on_each_database
 from benchmarks.floor import Floor, raw_id
 from benchmarks.report import Line
 from benchmarks.scale import Scale
@@ -34,12 +34,8 @@ CHAT_SIZE: Final = 200
 REPEATED: Final = {20: 20, 200: 5}
 
 
-def run(scale: Scale) -> list[Line]:
-    with each_database(scale.folder, "FULL") as databases:
-        return [line for database in databases for line in _on(database, scale)]
-
-
-def _on(database: Database, scale: Scale) -> list[Line]:
+@on_each_database("FULL")
+def run(database: Database, scale: Scale) -> list[Line]:
     with database.store() as store, database.store(memory_bytes=0) as forgetful:
         floor = floor_of(database)
         pairs = {f"resume, N={size:,}": _pair(store, floor, size) for size in scale.sizes}

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from benchmarks.conversations import TURNS, append_turn
 from benchmarks.data import MODEL, USER, text
-from benchmarks.databases import Database, each_database
+from benchmarks.databases import Database, on_each_database
 from benchmarks.report import Line
 from benchmarks.scale import Scale
 from benchmarks.timing import Case, run_rounds
@@ -26,9 +26,9 @@ FEW: Final = 8  # turns: what is new is hardly ever looked at meanwhile
 TURNS_AT_ONCE: Final = WRITES_PER_BATCH // 2  # two writes each: what is new is looked at once in every call
 
 
-def run(scale: Scale) -> list[Line]:
-    with each_database(scale.folder, "NORMAL") as databases:
-        return [line for database in databases for line in (*_appends(database, scale), *_questions(database, scale))]
+@on_each_database("NORMAL")
+def run(database: Database, scale: Scale) -> list[Line]:
+    return [*_appends(database, scale), *_questions(database, scale)]
 
 
 def _appends(database: Database, scale: Scale) -> list[Line]:

@@ -17,7 +17,7 @@ import orjson
 
 from benchmarks.conversations import AT_ONCE, TURNS, append_turn, appending, stored
 from benchmarks.data import conversation_items
-from benchmarks.databases import Database, Driver, each_database
+from benchmarks.databases import Database, Driver, on_each_database
 from benchmarks.floor import HEAD
 from benchmarks.report import Line
 from benchmarks.scale import Scale
@@ -144,12 +144,8 @@ def _values(turn: tuple[str, bytes]) -> tuple[str, str, bytes, tuple[str, int, i
     return said, answer, raw, (body["model"], usage["input_tokens"], usage["output_tokens"])
 
 
-def run(scale: Scale) -> list[Line]:
-    with each_database(scale.folder, "NORMAL") as databases:
-        return [line for database in databases for line in _on(database, scale)]
-
-
-def _on(database: Database, scale: Scale) -> list[Line]:
+@on_each_database("NORMAL")
+def run(database: Database, scale: Scale) -> list[Line]:
     driver = database.driver()
     smallest = Smallest(driver, database.kind)
     conversations = iter(range(1_000_000))
