@@ -167,6 +167,13 @@ SHAPES: list[tuple[Any, list[tuple[str, str]], list[str]]] = [
      [("reasoning", "Hm."), ("assistant", "Ah.")], []),
     (ai("", additional_kwargs={"function_call": {"name": "f", "arguments": "{}"}}), [("call", "f({})")], []),
     (ai("", invalid_tool_calls=[{"name": "f", "args": "{", "id": "c"}]), [("call", "f({)")], []),
+    (ai("Ah.", invalid_tool_calls=[{"name": "", "args": '{"query": "?"}'}]), [("assistant", "Ah.")], []),
+    (ai([{"type": "thinking", "thinking": [{"type": "text", "text": "H"}, {"type": "text", "text": "m."}]}, "Ah."]),
+     [("reasoning", "Hm."), ("assistant", "Ah.")], []),
+    (ai([1, "Ah."]), [("assistant", "Ah.")], ["None"]),
+    (ai([{"type": "text", "text": "Hm.", "thought": True}, {"type": "functionCall", "functionCall": {"name": "f"}}],
+        tool_calls=[{"name": "f", "args": {}, "id": "c"}]),
+     [("reasoning", "Hm."), ("call", "f({})")], []),
     (ai([{"type": "tool_use", "id": "c", "name": "f", "input": {}}], tool_calls=[{"name": "f", "args": {}, "id": "c"}]),
      [("call", "f({})")], []),
     (ai([{"type": "server_block"}, {"type": "text", "text": "Ah."}]), [("assistant", "Ah.")], ["server_block"]),
@@ -230,6 +237,22 @@ def test_the_items_of_a_response_that_were_kept(tmp_path: Path) -> None:
         _, *items, made, answered = (one.item.to_object() for one in found(store, "s1").transcript())
         assert items == [thought, messages[0], search, messages[1]]
         assert (made["call_id"], made["name"], answered["call_id"]) == ("c1", "book", "c1")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"response_metadata": {"model": "gemini-3-pro", "usageMetadata": {"input_tokens": 5, "output_tokens": 7}}},
+        {"additional_kwargs": {"model": "gemini-3-pro"}, "usage_metadata": {"input_tokens": 5, "output_tokens": 7}},
+    ],
+    ids=["@langchain/google", "@langchain/anthropic"],
+)
+def test_where_langchain_js_says_what_was_used(tmp_path: Path, data: dict[str, Any]) -> None:
+    path = in_file(tmp_path, {"s1": [human("?"), ai("!", **data)]})
+    with Store("sqlite://") as store:
+        import_from(store, path)
+        [row] = store.usage(by="model")
+        assert (row.model, row.input_tokens, row.output_tokens) == ("gemini-3-pro", 5, 7)
 
 
 def test_the_usage_of_older_releases(tmp_path: Path) -> None:

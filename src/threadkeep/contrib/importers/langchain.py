@@ -53,9 +53,10 @@ class LangChain(SessionTables):
 
 
 # types of blocks that say nothing which is not told elsewhere
-ASIDE: Final = frozenset(
-    {"tool_use", "function_call", "tool_call", "tool_call_chunk", "invalid_tool_call", "input_json_delta"}
-)
+ASIDE: Final = frozenset({
+    "tool_use", "function_call", "functionCall", "tool_call", "tool_call_chunk", "invalid_tool_call",
+    "input_json_delta",
+})  # fmt: skip
 REASONING: Final = frozenset({"reasoning", "thinking", "reasoning_content"})
 NAMES: Final = {"human": "user", "ai": "assistant", "system": "system", "developer": "developer"}
 
@@ -83,7 +84,8 @@ def answer_of(stored: Any) -> Answer:
     return Answer(
         format="chat_completion" if _usage(data) is None and _token_usage(about) else "open_responses",
         id=text_of(about, "id") or text_of(data, "id"),
-        model=next((name for key in ("model_name", "model", "model_id") if (name := text_of(about, key))), None),
+        model=next((name for key in ("model_name", "model", "model_id") if (name := text_of(about, key))), None)
+        or text_of(object_of(data, "additional_kwargs"), "model"),
         provider=text_of(about, "model_provider"),
         usage=_usage(data) or _token_usage(about),
         finish_reason=text_of(about, "finish_reason") or text_of(about, "stop_reason"),
@@ -91,7 +93,7 @@ def answer_of(stored: Any) -> Answer:
 
 
 def _usage(data: Any) -> JsonObject | None:
-    given = object_of(data, "usage_metadata")
+    given = object_of(data, "usage_metadata") or object_of(object_of(data, "response_metadata"), "usageMetadata")
     if not given:
         return None
     put, out = object_of(given, "input_token_details"), object_of(given, "output_token_details")
@@ -169,9 +171,8 @@ def _answer(_: str, data: Any, say: Say) -> list[JsonObject]:
 def _add_block(items: list[JsonObject], block: Any, say: Say) -> None:
     """Add what a block of a model's content says to the last message, or as an item of its own."""
     kind = text_of(block, "type")
-    if kind in REASONING:
-        text = text_of(block, "reasoning") or text_of(block, "thinking") or _summary(block)
-        items.extend([make.reasoning(text)] if text else [])
+    if kind in REASONING or (isinstance(block, dict) and block.get("thought") is True):
+        items.extend([make.reasoning(thought)] if (thought := _thought(block)) else [])
     elif kind in {"text", "output_text"}:
         if said := text_of(block, "text"):
             make.extend(items, "assistant", make.text_part(said, "assistant"))
@@ -179,17 +180,21 @@ def _add_block(items: list[JsonObject], block: Any, say: Say) -> None:
         say(f"a part of the type {kind!r} is not imported")
 
 
-def _summary(block: Any) -> str:
-    parts = (text_of(part, "text") for part in [*list_of(block, "summary"), *list_of(block, "content")])
-    return "\n".join(part for part in parts if part)
+def _thought(block: Any) -> str:
+    """What a block of reasoning says: in a text, in pieces of one, or in paragraphs."""
+    texts = [text_of(block, key) for key in ("reasoning", "thinking", "text")]
+    pieces = [text_of(part, "text") for part in list_of(block, "thinking")]
+    parts = [text_of(part, "text") for part in [*list_of(block, "summary"), *list_of(block, "content")]]
+    return "".join(filter(None, texts + pieces)) or "\n".join(filter(None, parts))
 
 
 def _calls(data: Any, additional: JsonObject) -> list[JsonObject]:
-    """Calls of tools, those whose arguments are no JSON included; or one of a function, as they once were called."""
+    """Calls of tools, those whose arguments are no JSON included; or one of a function, as they once were called.
+
+    What has no name is the input of a provider's own tool that was streamed.
+    """
     calls = [one for key in ("tool_calls", "invalid_tool_calls") for one in list_of(data, key)]
-    found = [
-        make.call(text_of(one, "name"), one.get("args"), text_of(one, "id")) for one in calls if isinstance(one, dict)
-    ]
+    found = [make.call(name, one.get("args"), text_of(one, "id")) for one in calls if (name := text_of(one, "name"))]
     function = object_of(additional, "function_call")
     if not found and (name := text_of(function, "name")) is not None:
         found = [make.call(name, function.get("arguments"))]
