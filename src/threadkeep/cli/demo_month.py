@@ -231,9 +231,9 @@ def _question(turn: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "message", "role": "user", "content": content}
 
 
-def picture(width: int = 360, height: int = 200) -> str:
+def picture() -> str:
     """A chart with one odd bar, as PNG in base64."""
-    heights = [40, 52, 61, 74, 80, 47, 104, 118, 131, 150]
+    width, height, heights = 360, 200, [40, 52, 61, 74, 80, 47, 104, 118, 131, 150]
     rows = bytearray()
     for y in range(height):
         rows.append(0)

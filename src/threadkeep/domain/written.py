@@ -51,9 +51,9 @@ def written_item(value: object, path: str = "item", *, known: bool = True) -> it
     return item
 
 
-def written_items(values: object, path: str = "items", *, known: bool = True) -> list[items.Item]:
+def written_items(values: object, path: str = "items") -> list[items.Item]:
     """Return the items of a list; see `written_item`."""
-    return [written_item(value, f"{path}[{index}]", known=known) for index, value in enumerate(_listed(values, path))]
+    return [written_item(value, f"{path}[{index}]") for index, value in enumerate(_listed(values, path))]
 
 
 def given_item(value: object, path: str = "item", *, known: bool = True) -> items.Item:

@@ -67,10 +67,10 @@ class Thread(NamedTuple):
     page: ThreadPage
 
 
-def read_thread(store: Store, id: str, branch: int | None, start: int, limit: int = PAGE) -> Thread:
+def read_thread(store: Store, id: str, branch: int | None, start: int) -> Thread:
     """Return a page of a branch: the items from a position on, and the calls behind them."""
     conversation = store.get_conversation(id, branch=0)
-    return Thread(conversation, overviews.read_thread(conversation, branch, start, limit))
+    return Thread(conversation, overviews.read_thread(conversation, branch, start, PAGE))
 
 
 def number_of_branch(view: View) -> int | None:

@@ -21,7 +21,6 @@ from threadkeep.domain.ids import public_id_bytes, public_id_text
 from threadkeep.domain.running import Approval, Decision
 from threadkeep.errors import NotFound
 from threadkeep.store.conversation import Conversation
-from threadkeep.store.media.cutting import MediaForm
 from threadkeep.store.reading import lists, responses
 from threadkeep.store.reading.items import ItemWindow, read_window
 from threadkeep.store.search import query as searching
@@ -201,12 +200,10 @@ def previews(store: Store, ids: Iterable[str | None]) -> dict[str, str]:
     return store.handle.transactions.read_any(read)
 
 
-def read_thread(
-    conversation: Conversation, branch: int | None, start: int, limit: int, media: MediaForm = "reference"
-) -> ThreadPage:
+def read_thread(conversation: Conversation, branch: int | None, start: int, limit: int) -> ThreadPage:
     """Return the page of a branch (None: the active one) that begins at a position, in one transaction.
 
-    `conversation` is open on its first branch. `media` as for `Conversation.items`.
+    `conversation` is open on its first branch.
 
     Raises:
         NotFound: there is no such branch.
@@ -214,7 +211,7 @@ def read_thread(
     handle = conversation.handle
     row = handle.conversation.row
     ref = handle.ref.on(row.active_branch if branch is None else branch)
-    window = ItemWindow(start - 1 if start else None, limit=limit + 1, media=media)
+    window = ItemWindow(start - 1 if start else None, limit=limit + 1, media="reference")
 
     def read(connection: Connection) -> ThreadPage:
         rows: Sequence[Any] = []
