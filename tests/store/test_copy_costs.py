@@ -113,10 +113,11 @@ def test_rows_are_found_by_their_keys_between_others(database: Database, store: 
     assert (len(keys), read["threadkeep_usage_records"]) == (MANY, 2)
 
 
+@pytest.mark.usefixtures("small_pages")
 def test_the_ledger_of_a_conversation_is_found_between_others(database: Database, store: Any) -> None:
     """An export of some conversations looks at no calls of others."""
     one = store.create_conversation(model="m", input="Hi")
-    for number in range(3):
+    for number in range(PAGE + 2):
         one.add_response(an_answer("Hello", id=f"own{number}"), "open_responses")
     found, read = [], []
     for count in (FEW, MANY):
@@ -127,10 +128,10 @@ def test_the_ledger_of_a_conversation_is_found_between_others(database: Database
                 connection.execute(text("ANALYZE threadkeep_usage_records"))
             handle = store.within(connection).handle
             pages = exporting.ExportSource(handle.transactions, handle.scope).attempts([one.handle.ref.key])
-            read.append(looked_at(connection, lambda: found.append([row["id"] for page in pages for row in page])))  # noqa: B023
+            read.append(looked_at(connection, lambda: found.append([[row["id"] for row in page] for page in pages])))  # noqa: B023
             connection.rollback()
     assert found[0] == found[1] == sorted(found[0])
-    assert len(found[0]) == 3
+    assert [len(page) for page in found[0]] == [PAGE, 2]
     few, many = read
     assert {name: (few[name], many[name]) for name in many if many[name] > few[name] + 3} == {}
 
