@@ -405,6 +405,7 @@ def twice(served: Any, face: str, format_: Any, events: list[Any]) -> tuple[list
         pytest.param("rest", False, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.one_database
 def test_clients_repeat_what_took_too_long_only_with_a_key(served: Any, face: str, *, with_key: bool) -> None:
     """Else a message would be there twice, and the provider would be asked, and paid, once more."""
 

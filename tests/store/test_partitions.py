@@ -37,6 +37,12 @@ def database(request: pytest.FixtureRequest, databases: Databases) -> Iterator[D
     yield from provided(databases, request.param, with_partitions)
 
 
+@pytest.fixture(params=["sync"])
+def face(request: pytest.FixtureRequest) -> str:
+    """The modules themselves go through both; partitions are the same for them."""
+    return str(request.param)
+
+
 def partitions_read(plan: Any) -> Iterator[tuple[str, str]]:
     """The partitions that a plan reads: table and partition."""
     if (match := PARTITION.fullmatch(plan.get("Relation Name", ""))) is not None and plan["Node Type"] != "ModifyTable":
