@@ -12,6 +12,7 @@ import pytest
 from openai import OpenAI
 
 from tests.databases import Database
+from tests.server.scripts import FORMATS, Scripted
 from threadkeep import AsyncStore
 from threadkeep.http import Owner, app, rest_app
 
@@ -93,3 +94,15 @@ def client(served: Served) -> OpenAI:
 @pytest.fixture
 def http(served: Served) -> httpx2.Client:
     return served.http()
+
+
+@pytest.fixture(params=FORMATS)
+def scripted(request: pytest.FixtureRequest) -> Scripted:
+    """An upstream of each format."""
+    return Scripted(request.param)
+
+
+@pytest.fixture
+def one() -> Scripted:
+    """An upstream of the format that most hosts speak."""
+    return Scripted("chat_completion")

@@ -12,6 +12,7 @@ import httpx2
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from tests.server.callers import Caller
 from tests.waiting import wait_until
 from threadkeep import InvalidOption
 from threadkeep.http import KeyAuthentication, Upstream, UpstreamError, app, rest_app
@@ -46,63 +47,6 @@ class Hanging:
             self.has_ended = True
 
 
-class Poster:
-    """Somebody who asks for an answer, in the event loop of the server, and may leave."""
-
-    def __init__(self, application: Any, path: str, user: str, query: str | None = None, **body: Any) -> None:
-        """Ask by POST, or with a query by GET."""
-        self.status, self.text, self.headers = 0, "", dict[str, str]()
-        self.reads = asyncio.Event()  # whether it takes more than the beginning
-        self.reads.set()
-        self._body, self._gone, self._news = [json.dumps(body).encode()], asyncio.Event(), asyncio.Event()
-        scope = {
-            "type": "http", "method": "POST" if query is None else "GET", "path": path, "root_path": "",
-            "query_string": (query or "").encode(), "scheme": "http",
-            "headers": [(b"authorization", f"Bearer {user}".encode()), (b"host", b"localhost")],
-            "server": ("localhost", 80), "client": ("127.0.0.1", 1), "http_version": "1.1",
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
-        }  # fmt: skip
-        self.task = asyncio.ensure_future(application(scope, self._receive, self._send))
-
-    async def _receive(self) -> dict[str, Any]:
-        if self._body:
-            return {"type": "http.request", "body": self._body.pop(), "more_body": False}
-        await self._gone.wait()
-        return {"type": "http.disconnect"}
-
-    async def _send(self, message: dict[str, Any]) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
-        self.text += message.get("body", b"").decode()
-        self._news.set()
-        if self.text:
-            await self.reads.wait()
-
-    async def answered(self) -> int:
-        """The status of the whole answer."""
-        await asyncio.wait_for(self.task, 20)
-        return self.status
-
-    async def begun(self) -> int:
-        """The status, once something has come."""
-        while not self.text:
-            self._news.clear()
-            await asyncio.wait_for(self._news.wait(), 20)
-        return self.status
-
-    async def leave(self) -> None:
-        """Leave: a stream notices it, and any other request when its time is over."""
-        self._gone.set()
-        if not self.status:
-            self.task.cancel()
-        await asyncio.gather(self.task, return_exceptions=True)
-
-    @property
-    def code(self) -> Any:
-        return json.loads(self.text)["error"]["code"]
-
-
 class Place:
     """A server with a provider that hangs, and where to ask for answers."""
 
@@ -113,15 +57,15 @@ class Place:
         options = {"auth": served.authenticate, **options}
         self.application = made(served._store, prefix="", upstreams=upstreams, **options)
 
-    async def post(self, user: str = "ann", key: str | None = None, **body: Any) -> Poster:
+    async def post(self, user: str = "ann", key: str | None = None, **body: Any) -> Caller:
         """Ask for an answer in a new conversation of a user, whose name is the key."""
         if self.face == "openai":
-            return Poster(self.application, "/responses", key or user, model="m", input="When?", **body)
+            return Caller(self.application, "/responses", key or user, model="m", input="When?", **body)
         conversation = await self._served.store.for_user(user).create_conversation(model="m")
         path = f"/conversations/{conversation.id}/messages"
-        return Poster(self.application, path, key or user, content="When?", **body)
+        return Caller(self.application, path, key or user, content="When?", **body)
 
-    async def in_background(self, user: str = "ann") -> Poster:
+    async def in_background(self, user: str = "ann") -> Caller:
         """Ask for one in the background, and wait for what is answered."""
         poster = await self.post(user, background=True)
         await poster.answered()
@@ -468,7 +412,7 @@ def test_the_text_of_an_answer_in_the_background_is_streamed_while_it_comes(
         poster = await place.post(background=True, stream=is_stream)
         if not is_stream:
             await poster.answered()
-            poster = Poster(place.application, f"/responses/{json.loads(poster.text)['id']}", "ann", "stream=true")
+            poster = Caller(place.application, f"/responses/{json.loads(poster.text)['id']}?stream=true", "ann")
         await asyncio.to_thread(wait_until, lambda: "Later." in poster.text)
         place.hanging.released.set()
         await poster.answered()
@@ -511,7 +455,7 @@ def test_following_an_answer_looks_at_each_item_once(served: Any, monkeypatch: p
         application = app(
             served._store, auth=served.authenticate, prefix="", upstreams={"*": Upstream("own", "chat_completion", ask)}
         )
-        poster = Poster(application, "/responses", "ann", model="m", input="Hi", background=True, stream=True)
+        poster = Caller(application, "/responses", "ann", model="m", input="Hi", background=True, stream=True)
         await asyncio.to_thread(wait_until, lambda: "call_58" in poster.text)
         before = len(looks)
         while len(looks) < before + 5:  # noqa: ASYNC110 - which the server does
@@ -534,7 +478,7 @@ def test_an_answer_in_a_conversation_that_was_deleted(
 ) -> None:
     """It is not found; a stream says so with its last event, and the log has no error of the server."""
 
-    async def run() -> Poster:
+    async def run() -> Caller:
         place, store = Place(served, face), served.store.for_user("ann")
         poster = await place.post(**body)
         while not place.hanging.asked:  # noqa: ASYNC110 - the provider does not tell more

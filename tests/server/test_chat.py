@@ -8,7 +8,7 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from tests.server.scripts import FORMATS, Scripted, script
+from tests.server.scripts import Scripted, script
 from tests.server.test_creation import in_front_of
 from tests.server.test_not_stored import bill_of, conversations_in
 from threadkeep.http import UpstreamError
@@ -18,16 +18,6 @@ TOOL: Any = {
     "function": {"name": "look", "description": "Look.", "parameters": {"type": "object", "properties": {}}},
 }
 HI: Any = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Weather?"}]
-
-
-@pytest.fixture(params=FORMATS)
-def scripted(request: pytest.FixtureRequest) -> Scripted:
-    return Scripted(request.param)
-
-
-@pytest.fixture
-def one() -> Scripted:
-    return Scripted("chat_completion")
 
 
 def chunks_of(client: openai.OpenAI, **asked: Any) -> list[ChatCompletionChunk]:

@@ -23,17 +23,6 @@ TOOL: Any = {
 }  # fmt: skip
 
 
-@pytest.fixture(params=FORMATS)
-def scripted(request: pytest.FixtureRequest) -> Scripted:
-    return Scripted(request.param)
-
-
-@pytest.fixture
-def one() -> Scripted:
-    """An upstream of the format that most hosts speak."""
-    return Scripted("chat_completion")
-
-
 def in_front_of(served: Any, *upstreams: Scripted, user: str = "ann") -> OpenAI:
     """A client of a server whose models are named after the formats of its upstreams."""
     client: OpenAI = served.client(user, upstreams={one.format: one.upstream for one in upstreams})

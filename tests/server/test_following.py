@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.server.callers import Caller
 from tests.server.conftest import MAKERS
 from threadkeep.http import KeyAuthentication, Owner
 from threadkeep.server import event_streams
@@ -25,53 +26,6 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask again after a moment."""
     monkeypatch.setattr(following, "RECHECK_SECONDS", 0.05)
     monkeypatch.setattr(thread, "SECONDS", 0.02)
-
-
-class Follower:
-    """Somebody who reads a stream, from a server in the same event loop."""
-
-    def __init__(self, application: Any, path: str, user: str, method: str = "GET") -> None:
-        self.status, self.text, self.headers = 0, "", dict[bytes, bytes]()
-        self.reads = asyncio.Event()  # whether it takes more than the beginning
-        self.reads.set()
-        self._has_ended, self._news = asyncio.Event(), asyncio.Event()
-        route, _, query = path.partition("?")
-        scope = {
-            "type": "http", "method": method, "path": route, "root_path": "", "query_string": query.encode(),
-            "headers": [(b"authorization", f"Bearer {user}".encode()), (b"host", b"localhost")], "scheme": "http",
-            "server": ("localhost", 80), "client": ("127.0.0.1", 1), "http_version": "1.1",
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
-        }  # fmt: skip
-        self.task = asyncio.ensure_future(application(scope, self._receive, self._send))
-
-    async def _receive(self) -> dict[str, Any]:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    async def _send(self, message: dict[str, Any]) -> None:
-        self.status = message.get("status", self.status)
-        self.headers |= dict(message.get("headers", ()))
-        self.text += message.get("body", b"").decode()
-        self._news.set()
-        if self.text:
-            await self.reads.wait()
-        if message["type"] == "http.response.body" and not message.get("more_body"):
-            self._has_ended.set()
-
-    async def begun(self) -> int:
-        """The status, once something has come."""
-        while not self.text:
-            self._news.clear()
-            await asyncio.wait_for(self._news.wait(), 20)
-        return self.status
-
-    async def ended(self) -> None:
-        await asyncio.wait_for(self._has_ended.wait(), 20)
-        await self.leave()
-
-    async def leave(self) -> None:
-        self.task.cancel()
-        await asyncio.gather(self.task, return_exceptions=True)
 
 
 def served_at(served: Any, face: str, auth: Any) -> Any:
@@ -96,16 +50,16 @@ async def in_progress(store: Any) -> Any:
 
 @pytest.mark.parametrize("face", FACES)
 def test_head_has_the_headers_of_a_stream_and_does_not_follow_it(served: Any, face: str) -> None:
-    async def run() -> Follower:
+    async def run() -> Caller:
         recorder, paths = await in_progress(served.store.for_user("ann"))
-        follower = Follower(served_at(served, face, served.authenticate), paths[face], "ann", "HEAD")
-        await follower.ended()
+        follower = Caller(served_at(served, face, served.authenticate), paths[face], "ann", "HEAD")
+        await follower.answered()
         await recorder.__aexit__(None, None, None)
         return follower
 
     answer = served.runner.run(run())
     assert (answer.status, answer.text) == (200, "")
-    assert answer.headers[b"content-type"].startswith(b"text/event-stream")
+    assert answer.headers["content-type"].startswith("text/event-stream")
 
 
 @pytest.mark.parametrize("face", FACES)
@@ -116,14 +70,14 @@ def test_a_stream_ends_with_its_key(served: Any, face: str, how: str, monkeypatc
         made = await served.store.keys.create(user_id="ann")
         auth = KeyAuthentication(served._store, seconds=0)
         application = served_at(served, face, auth)
-        follower = Follower(application, paths[face], made.secret)
+        follower = Caller(application, paths[face], made.secret)
         status = await follower.begun()
         if how == "revoked":
             await served.store.keys.revoke(made.key.id)
         else:
             monkeypatch.setattr(auth, "owner", _nobody)  # as when the clock has gone on
-        await follower.ended()
-        later = Follower(application, paths[face], made.secret)
+        await follower.answered()
+        later = Caller(application, paths[face], made.secret)
         refused = await later.begun()
         await later.leave()
         await recorder.__aexit__(None, None, None)
@@ -142,7 +96,7 @@ def test_a_revoked_stream_ends_though_its_client_does_not_read(
         recorder, paths = await in_progress(served.store.for_user("ann"))
         made = await served.store.keys.create(user_id="ann")
         auth = KeyAuthentication(served._store, seconds=0)
-        follower = Follower(served_at(served, face, auth), paths[face], made.secret)
+        follower = Caller(served_at(served, face, auth), paths[face], made.secret)
         follower.reads.clear()
         assert await follower.begun() == 200
         await served.store.keys.revoke(made.key.id)
@@ -171,7 +125,7 @@ def test_a_stream_goes_on_as_long_as_its_key_counts(served: Any, face: str) -> N
                 was_asked.set()
             return await keys(request)
 
-        follower = Follower(served_at(served, face, who), paths[face], made.secret)
+        follower = Caller(served_at(served, face, who), paths[face], made.secret)
         await follower.begun()
         await asyncio.wait_for(was_asked.wait(), 20)
         goes_on = not follower.task.done()
@@ -191,14 +145,14 @@ def test_each_owner_follows_so_many(served: Any, face: str, monkeypatch: pytest.
         store = served.store.for_user("ann")
         recorder, paths = await in_progress(store)
         application = served_at(served, face, served.authenticate)
-        followers = [Follower(application, paths[face], "ann") for _ in range(2)]
+        followers = [Caller(application, paths[face], "ann") for _ in range(2)]
         statuses = [await one.begun() for one in followers]
-        refused = Follower(application, paths[face], "ann")
+        refused = Caller(application, paths[face], "ann")
         await asyncio.wait_for(refused.task, 20)
-        other = Follower(application, paths[face], "")  # who sees what all users have
+        other = Caller(application, paths[face], "")  # who sees what all users have
         others = await other.begun()
         await followers[0].leave()
-        again = Follower(application, paths[face], "ann")
+        again = Caller(application, paths[face], "ann")
         status = await again.begun()
         for one in (*followers, other, again):
             await one.leave()

@@ -14,22 +14,12 @@ import pytest
 from sqlalchemy import select
 
 from tests.databases import Database
-from tests.server.scripts import FORMATS, Scripted, script
+from tests.server.scripts import Scripted, script
 from tests.server.test_creation import TOOL, in_front_of
 from threadkeep import AsyncStore, InvalidOption
 from threadkeep.db.models import tenants, usage_records
 from threadkeep.http import Owner, Upstream, UpstreamError, app
 from threadkeep.server.unstored import MAX_ANSWERS, Memories, Memory
-
-
-@pytest.fixture(params=FORMATS)
-def scripted(request: pytest.FixtureRequest) -> Scripted:
-    return Scripted(request.param)
-
-
-@pytest.fixture
-def one() -> Scripted:
-    return Scripted("chat_completion")
 
 
 def conversations_in(served: Any) -> list[Any]:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.server.scripts import FORMATS, Scripted, script
+from tests.server.scripts import Scripted, script
 from threadkeep.domain.jsontext import loads
 
 pytestmark = pytest.mark.one_database
@@ -23,11 +23,6 @@ NULLABLE: Final = {
     "completed_at", "incomplete_details", "previous_response_id", "instructions", "error", "reasoning", "user", "usage",
     "max_output_tokens", "max_tool_calls", "safety_identifier", "prompt_cache_key",
 }  # fmt: skip
-
-
-@pytest.fixture(params=FORMATS)
-def scripted(request: Any) -> Scripted:
-    return Scripted(request.param)
 
 
 def sent(served: Any, scripted: Scripted, **body: Any) -> Any:

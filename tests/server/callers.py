@@ -1,0 +1,65 @@
+"""Clients of an application in the event loop of the test: they see what it sends, and may leave or read no more."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+
+class Caller:
+    """Somebody who asks, reads what comes, and may leave."""
+
+    def __init__(self, application: Any, path: str, user: str, method: str = "", **body: Any) -> None:
+        """Ask by POST where there is a body, and else by GET."""
+        self.status, self.text, self.headers = 0, "", dict[str, str]()
+        self.reads = asyncio.Event()  # whether it takes more than the beginning
+        self.reads.set()
+        self._body, self._gone, self._news = [json.dumps(body).encode()], asyncio.Event(), asyncio.Event()
+        route, _, query = path.partition("?")
+        scope = {
+            "type": "http", "method": method or ("POST" if body else "GET"), "path": route, "root_path": "",
+            "query_string": query.encode(), "scheme": "http",
+            "headers": [(b"authorization", f"Bearer {user}".encode()), (b"host", b"localhost")],
+            "server": ("localhost", 80), "client": ("127.0.0.1", 1), "http_version": "1.1",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+        }  # fmt: skip
+        self.task = asyncio.ensure_future(application(scope, self._receive, self._send))
+
+    async def _receive(self) -> dict[str, Any]:
+        if self._body:
+            return {"type": "http.request", "body": self._body.pop(), "more_body": False}
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
+        self.text += message.get("body", b"").decode()
+        self._news.set()
+        if self.text:
+            await self.reads.wait()
+
+    async def answered(self) -> int:
+        """The status of the whole answer."""
+        await asyncio.wait_for(self.task, 20)
+        return self.status
+
+    async def begun(self) -> int:
+        """The status, once something has come."""
+        while not self.text:
+            self._news.clear()
+            await asyncio.wait_for(self._news.wait(), 20)
+        return self.status
+
+    async def leave(self) -> None:
+        """Leave: a stream notices it, and any other request when its time is over."""
+        self._gone.set()
+        if not self.status:
+            self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+    @property
+    def code(self) -> Any:
+        return json.loads(self.text)["error"]["code"]
