@@ -55,7 +55,7 @@ class LangChain(SessionTables):
 # types of blocks that say nothing which is not told elsewhere
 ASIDE: Final = frozenset({
     "tool_use", "function_call", "functionCall", "tool_call", "tool_call_chunk", "invalid_tool_call",
-    "input_json_delta",
+    "input_json_delta", "custom_tool_call",
 })  # fmt: skip
 REASONING: Final = frozenset({"reasoning", "thinking", "reasoning_content"})
 NAMES: Final = {"human": "user", "ai": "assistant", "system": "system", "developer": "developer"}
@@ -161,7 +161,11 @@ def _answer(_: str, data: Any, say: Say) -> list[JsonObject]:
         return own + _calls(data, additional)
     if (thought := text_of(additional, "reasoning_content")) is not None:
         items.append(make.reasoning(thought))
-    for block in [content] if isinstance(content, str) else list_of(data, "content"):
+    blocks = [content] if isinstance(content, str) else list_of(data, "content")
+    kept = object_of(additional, "reasoning")  # of the Responses API, where content has none
+    if kept and not any(text_of(block, "type") in REASONING for block in blocks):
+        blocks = [kept, *blocks]
+    for block in [*blocks, *list_of(additional, "tool_outputs")]:
         _add_block(items, {"type": "text", "text": block} if isinstance(block, str) else block, say)
     if (refusal := text_of(additional, "refusal")) is not None:
         items += make.message("assistant", [{"type": "refusal", "refusal": refusal}])
