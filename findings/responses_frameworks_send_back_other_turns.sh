@@ -4,7 +4,7 @@
 # asked for encrypted reasoning and not to store at the service, so that the history is all that the model has:
 # - agno (SqliteDb): the text and the first reasoning are gone, from both requests;
 # - agent-framework (FileHistoryProvider): the text comes after the calls. Resumed, the calls have ids that no service
-#   gave (fc_call_1 for fc_1), so that the history is another one than before, and no cached prefix fits;
+#   gave (fc_call_1 for fc_1), so that the same turns are another history than before the resume;
 # - llama-index (Memory in SQLite): the memory has both reasoning items with their encrypted contents, no request has one.
 # No phase of a text is sent back by any. Nothing is raised or logged.
 set -euo pipefail
