@@ -19,6 +19,7 @@ import pytest
 from starlette.requests import ClientDisconnect
 
 from tests.factories import noise
+from tests.server.callers import http_scope
 from threadkeep import Rendered, Store
 
 FILE = Path(__file__).parents[2] / "examples" / "fastapi_chat.py"
@@ -222,12 +223,8 @@ async def leave(app: Any, path: str, body: dict[str, Any], after: int, version: 
             if len(received) == after:
                 gone.set()
 
-    headers = [(b"content-type", b"application/json"), (b"x-user", b"ann"), (b"idempotency-key", LEAVING_KEY.encode())]
-    scope = {
-        "type": "http", "asgi": {"version": "3.0", "spec_version": version}, "http_version": "1.1", "method": "POST",
-        "path": path, "raw_path": path.encode(), "query_string": b"", "headers": headers, "scheme": "http",
-        "server": ("chat", 80), "client": ("browser", 1),
-    }  # fmt: skip
+    headers = {"content-type": "application/json", "x-user": "ann", "idempotency-key": LEAVING_KEY}
+    scope = http_scope(path, "POST", headers, asgi={"version": "3.0", "spec_version": version})
     with suppress(ClientDisconnect):
         await app(scope, receive, send)
     await asyncio.sleep(0.1)  # a generator that nothing refers to any more is closed by the loop

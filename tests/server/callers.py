@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from typing import Any
+
+
+def http_scope(path: str, method: str = "GET", headers: Mapping[str, str] | None = None, **keys: Any) -> dict[str, Any]:
+    """What an application is told of a request to a path, with its query, by a server that speaks ASGI 2.3."""
+    route, _, query = path.partition("?")
+    given = {"host": "localhost", **(headers or {})}
+    return {
+        "type": "http", "method": method, "path": route, "raw_path": route.encode(), "query_string": query.encode(),
+        "root_path": "", "headers": [(name.encode(), value.encode()) for name, value in given.items()],
+        "scheme": "http", "server": ("localhost", 80), "client": ("127.0.0.1", 1), "http_version": "1.1",
+        "asgi": {"version": "3.0", "spec_version": "2.3"}, **keys,
+    }  # fmt: skip
 
 
 class Caller:
@@ -16,14 +29,7 @@ class Caller:
         self.reads = asyncio.Event()  # whether it takes more than the beginning
         self.reads.set()
         self._body, self._gone, self._news = [json.dumps(body).encode()], asyncio.Event(), asyncio.Event()
-        route, _, query = path.partition("?")
-        scope = {
-            "type": "http", "method": method or ("POST" if body else "GET"), "path": route, "root_path": "",
-            "query_string": query.encode(), "scheme": "http",
-            "headers": [(b"authorization", f"Bearer {user}".encode()), (b"host", b"localhost")],
-            "server": ("localhost", 80), "client": ("127.0.0.1", 1), "http_version": "1.1",
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
-        }  # fmt: skip
+        scope = http_scope(path, method or ("POST" if body else "GET"), {"authorization": f"Bearer {user}"})
         self.task = asyncio.ensure_future(application(scope, self._receive, self._send))
 
     async def _receive(self) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.routing import Mount
 
+from tests.server.callers import http_scope
 from tests.server.conftest import MAKERS
 from tests.server.test_large_answers import Pieces, client
 from threadkeep import InvalidOption
@@ -198,7 +199,7 @@ class Readers:
     """Clients that take what they get when they may."""
 
     def __init__(self, made: Any, path: str) -> None:
-        self._made, (self._path, _, self._query) = made, path.partition("?")
+        self._made, self._path = made, path
         self.may_read, self.largest = asyncio.Event(), 0
 
     async def read(self, begun: asyncio.Event | None = None) -> tuple[int, bytes]:
@@ -217,12 +218,7 @@ class Readers:
                 begun.set()
                 await self.may_read.wait()
 
-        scope = {
-            "type": "http", "method": "GET", "path": self._path, "raw_path": self._path.encode(), "root_path": "",
-            "query_string": self._query.encode(), "scheme": "http", "server": ("localhost", 80),
-            "client": ("127.0.0.1", 1), "headers": [(b"host", b"localhost"), (b"authorization", b"Bearer ann")],
-            "http_version": "1.1", "asgi": {"version": "3.0"}, "state": {},
-        }  # fmt: skip
+        scope = http_scope(self._path, headers={"authorization": "Bearer ann"}, state={})
         await self._made(scope, receive, send)
         return status, body
 

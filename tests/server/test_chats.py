@@ -16,6 +16,7 @@ import pytest
 from tests.databases import Database
 from tests.factories import noise
 from tests.formats.validity_ui_messages import refused
+from tests.server.callers import http_scope
 from tests.server.scripts import Scripted, script
 from tests.server.test_rest import Rest
 from threadkeep import Conversation, Store
@@ -306,10 +307,7 @@ async def received_from(application: Any, seen: asyncio.Event) -> list[Json]:
             if sent[-1]["type"] == "text-delta":
                 seen.set()
 
-    scope = {
-        "type": "http", "method": "POST", "path": "/api/chat", "raw_path": b"/api/chat", "query_string": b"",
-        "headers": [(b"authorization", b"Bearer ann"), (b"content-type", b"application/json")],
-    }  # fmt: skip
+    scope = http_scope("/api/chat", "POST", {"authorization": "Bearer ann", "content-type": "application/json"})
     await application(scope, receive, send)
     return sent
 

@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import select
 
 from tests.databases import Database
+from tests.server.callers import http_scope
 from tests.server.conftest import Bridge
 from tests.server.scripts import Scripted
 from threadkeep.db.base import columns_holding
@@ -34,14 +35,9 @@ class Sender:
 
     async def send_to(self, application: Any, path: str, method: str = "POST", **headers: str) -> None:
         """Send it, and wait until the server is done with it."""
-        length = b"100" if self._body is None else b"%d" % len(self._body)
-        given = {"host": "localhost", "authorization": f"Bearer {self._key}", **headers}
-        scope = {
-            "type": "http", "method": method, "path": path, "root_path": "", "query_string": b"", "scheme": "http",
-            "headers": [*((one.encode(), value.encode()) for one, value in given.items()), (b"content-length", length)],
-            "server": ("localhost", 80), "client": ("127.0.0.1", 1), "http_version": "1.1",
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
-        }  # fmt: skip
+        length = "100" if self._body is None else str(len(self._body))
+        given = {"authorization": f"Bearer {self._key}", "content-length": length, **headers}
+        scope = http_scope(path, method, given)
         await asyncio.wait_for(application(scope, self._receive, self._send), 20)
 
     async def _receive(self) -> dict[str, Any]:

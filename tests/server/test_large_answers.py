@@ -14,6 +14,7 @@ import httpx2
 import pytest
 import uvloop
 
+from tests.server.callers import http_scope
 from tests.server.hostile.providers import Script, provided
 from tests.waiting import wait_until
 from threadkeep.http import Limits, Upstream, app, rest_app, site
@@ -248,13 +249,8 @@ def test_texts_that_a_client_does_not_read_count(served: Any) -> None:
 
         body = json.dumps({"content": "Hi", "stream": True}).encode()
         request = [{"type": "http.request", "body": body, "more_body": False}]
-        path = f"/api/conversations/{id_}/messages"
-        headers = [(b"authorization", b"Bearer ann"), (b"content-type", b"application/json"), (b"host", b"localhost")]
-        scope = {
-            "type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b"",
-            "headers": headers, "http_version": "1.1", "scheme": "http", "server": ("localhost", 80),
-            "client": ("127.0.0.1", 1), "root_path": "",
-        }  # fmt: skip
+        headers = {"authorization": "Bearer ann", "content-type": "application/json"}
+        scope = http_scope(f"/api/conversations/{id_}/messages", "POST", headers)
         answering = asyncio.ensure_future(made(scope, receive, send))
         await asyncio.wait_for(pieces.said.wait(), 20)
         await asyncio.gather(*made.state.service._tasks)

@@ -13,6 +13,7 @@ import pytest
 from starlette.routing import Route
 
 from tests.factories import noise
+from tests.server.callers import http_scope
 from tests.server.conftest import Bridge
 from tests.server.servers import running
 from threadkeep import AsyncStore, InvalidOption, Store
@@ -752,7 +753,7 @@ def test_what_can_be_got_can_be_asked_about(api: httpx2.Client, chat: str) -> No
 @pytest.mark.parametrize("route", [one for one in ROUTES if one.methods != {"GET"}], ids=lambda one: one.unique_id)
 def test_no_body_is_read_before_the_key_was_checked(served: Any, route: Any, scopes: Any, status: int) -> None:
     owner = None if scopes is None else Owner(user_id="ann", tenant=served.tenant, scopes=frozenset(scopes))
-    [method], path, sent = route.methods, f"/api{route.path}", list[Any]()
+    [method], sent = route.methods, list[Any]()
 
     async def receive() -> Any:
         raise AssertionError
@@ -760,10 +761,7 @@ def test_no_body_is_read_before_the_key_was_checked(served: Any, route: Any, sco
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = {
-        "type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": b"",
-        "headers": [(b"content-type", b"application/json")],
-    }  # fmt: skip
+    scope = http_scope(f"/api{route.path}", method, {"content-type": "application/json"})
     served.runner.run(rest_app(served._store, auth=lambda _: owner)(scope, receive, send))
     assert sent[0]["status"] == status
 

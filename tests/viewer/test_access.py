@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.server.callers import http_scope
 from tests.viewer.conftest import Pages
 from tests.viewer.samples import with_tools
 from threadkeep import InvalidOption
@@ -200,11 +201,7 @@ def sent_slowly(pages: Pages, **headers: str) -> tuple[int, int]:
         async def send(message: Any) -> None:
             statuses.append(message.get("status"))
 
-        given = {"host": "localhost", **headers}
-        scope = {
-            "type": "http", "method": "POST", "path": "/sign-in", "root_path": "", "scheme": "http",
-            "query_string": b"", "headers": [(name.encode(), value.encode()) for name, value in given.items()],
-        }  # fmt: skip
+        scope = http_scope("/sign-in", "POST", headers)
         await asyncio.wait_for(pages.application(sign_in=True)(scope, receive, send), 20)
         return statuses[0], asked
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx2
 
+from tests.server.callers import http_scope
 from tests.viewer.conftest import Pages
 from tests.viewer.samples import with_tools
 from threadkeep.server.owners import Owner
@@ -93,11 +94,7 @@ def test_a_file_for_a_client_that_has_left_is_made_of_nothing(pages: Pages) -> N
         async def send(message: Any) -> None:
             body.extend(message.get("body", b""))
 
-        scope = {
-            "type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b"",
-            "root_path": "", "headers": [(b"authorization", b"Bearer all"), (b"host", b"localhost")],
-            "client": ("127.0.0.1", 1), "server": ("localhost", 80), "scheme": "http", "http_version": "1.1",
-        }  # fmt: skip
+        scope = http_scope(path, headers={"authorization": "Bearer all"})
         async with busy(application) as done:
             task = asyncio.ensure_future(application(scope, receive, send))
             await has_left.wait()

@@ -16,6 +16,7 @@ import httpx2
 import pytest
 
 from tests.cli.runs import Cli
+from tests.server.callers import http_scope
 from tests.viewer.conftest import Pages
 from tests.viewer.samples import PNG, with_tools
 from threadkeep import Conversation, Store
@@ -172,11 +173,7 @@ def test_a_state_changes_with_an_answer(pages: Pages) -> None:
 
 def following(conversation: Conversation) -> dict[str, Any]:
     """The request of a browser of ann that follows a conversation."""
-    return {
-        "type": "http", "method": "GET", "path": f"/c/{conversation.id}/tail", "root_path": "", "headers":
-        [(b"authorization", b"Bearer ann")], "query_string": b"", "scheme": "http", "server": ("localhost", 80),
-        "client": ("127.0.0.1", 1), "http_version": "1.1", "asgi": {"version": "3.0", "spec_version": "2.3"},
-    }  # fmt: skip
+    return http_scope(f"/c/{conversation.id}/tail", headers={"authorization": "Bearer ann"})
 
 
 def follow(pages: Pages, conversation: Conversation, then: Callable[[], object], most: int) -> list[int]:

@@ -13,6 +13,7 @@ import httpx2
 import pytest
 
 from tests.databases import Database
+from tests.server.callers import http_scope
 from tests.server.recorder.conftest import Recorded, recorder
 from tests.server.recorder.provider import EVENTS, JSON, Reply, whole
 from tests.server.recorder.test_trouble import MESSAGES, STREAM, post
@@ -70,11 +71,7 @@ def test_a_path_that_is_not_percent_encoded_is_refused(recorded_under_base: Reco
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    scope = {
-        "type": "http", "method": "GET", "path": path.decode("utf-8", "replace"), "raw_path": path, "root_path": "",
-        "query_string": b"", "headers": [(b"host", b"localhost")], "scheme": "http", "server": ("localhost", 80),
-        "client": ("127.0.0.1", 1), "http_version": "1.1", "asgi": {"version": "3.0", "spec_version": "2.3"},
-    }  # fmt: skip
+    scope = http_scope(path.decode("utf-8", "replace"), raw_path=path)
     asyncio.run(asyncio.wait_for(recorded_under_base.application(scope, receive, send), 20))
     assert sent[0]["status"] == 400
     assert recorded_under_base.provider.calls == []
