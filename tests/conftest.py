@@ -48,10 +48,7 @@ if not os.environ.get("THREADKEEP_TEST_PEERS"):
     os.environ["SSL_CERT_FILE"] = str(Path(__file__).with_name("certificate.pem"))
 
 settings.register_profile(
-    "default",
-    max_examples=10 if MATRIX == "quick" else 50,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
+    "default", max_examples=10 if MATRIX == "quick" else 50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None, print_blob=True)
 settings.register_profile("long", settings.get_profile("default"), max_examples=2000)

@@ -6,11 +6,7 @@ from typing import Any
 
 from tests.factories import a_stream
 
-SESSION: dict[str, Any] = {
-    "model": "gpt-5.4",
-    "instructions": "Be brief.",
-    "input": "What is the capital of France?",
-}
+SESSION: dict[str, Any] = {"model": "gpt-5.4", "instructions": "Be brief.", "input": "What is the capital of France?"}
 
 ANSWER: dict[str, Any] = {
     "id": "resp_1",
@@ -40,5 +36,5 @@ REQUEST: dict[str, Any] = {
 EVENTS = a_stream("Paris.", id="resp_2")
 
 REFUSED: dict[str, Any] = {
-    "error": {"message": "Rate limit\nreached.", "type": "requests", "code": "rate_limit_exceeded"},
+    "error": {"message": "Rate limit\nreached.", "type": "requests", "code": "rate_limit_exceeded"}
 }

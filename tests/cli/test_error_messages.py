@@ -39,10 +39,7 @@ ADVISED: list[tuple[ThreadkeepError, str]] = [
     (errors.StateConflict("run", 2, 3), ""),
     (errors.CursorExpired(), ADVICE[errors.CursorExpired]),
     (errors.PoolExhausted(), "Use fewer threads or tasks at once, or pass an engine with a larger pool_size."),
-    (
-        errors.UnitOfWorkEnded(),
-        "Open the conversation again, from the store or in another unit of work.",
-    ),
+    (errors.UnitOfWorkEnded(), "Open the conversation again, from the store or in another unit of work."),
     (errors.UnitOfWorkRolledBack(), ""),
     (errors.FormatError("It failed."), ""),
     (errors.UnknownFormat("x", ["a", "b"]), "Known formats: a, b."),
@@ -62,10 +59,7 @@ ADVISED: list[tuple[ThreadkeepError, str]] = [
     (errors.SchemaMissing("v2"), "Run `threadkeep --url <your URL> db upgrade`."),
     (errors.SchemaOutOfDate("v1", "v2", "sqlite:///a.db"), "Run `threadkeep --url sqlite:///a.db db upgrade`."),
     (errors.SchemaTooNew("v3", "v2"), "Install the newer release of threadkeep that upgraded it."),
-    (
-        errors.SchemaUnknown("v0", "v2"),
-        "Export it with the version that made it, and import that into a new database.",
-    ),
+    (errors.SchemaUnknown("v0", "v2"), "Export it with the version that made it, and import that into a new database."),
     (
         errors.DatabaseUnavailable("mysql://host/chat", "Unknown database 'chat'"),
         "Create it on the server, or give a URL with another one.",

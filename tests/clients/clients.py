@@ -140,14 +140,7 @@ def _codex(home: Home, url: str, format_: str) -> None:
 
 
 def _codex_turn(prompt: str, more: Sequence[str]) -> list[Any]:
-    return [
-        "exec",
-        "--dangerously-bypass-approvals-and-sandbox",
-        "--skip-git-repo-check",
-        "--json",
-        *more,
-        prompt,
-    ]
+    return ["exec", "--dangerously-bypass-approvals-and-sandbox", "--skip-git-repo-check", "--json", *more, prompt]
 
 
 OPENCODE = {

@@ -211,12 +211,7 @@ def _output(call: Call) -> list[Json]:
     if call.thought:
         summary = [{"type": "summary_text", "text": call.thought}]
         output.append(
-            {
-                "type": "reasoning",
-                "id": f"rs_{call.number}",
-                "summary": summary,
-                "encrypted_content": call.signature,
-            }
+            {"type": "reasoning", "id": f"rs_{call.number}", "summary": summary, "encrypted_content": call.signature}
         )
     if call.text:
         part = {"type": "output_text", "text": call.text, "annotations": []}

@@ -348,10 +348,7 @@ STREAMS: dict[str, tuple[str, Callable[[Any], Any]]] = {
             model=CLAUDE, max_tokens=9, messages=[{"role": "user", "content": "Count."}], stream=True
         ),
     ),
-    "gemini": (
-        "gemini",
-        lambda client: client.models.generate_content_stream(model=GEMINI, contents="Count."),
-    ),
+    "gemini": ("gemini", lambda client: client.models.generate_content_stream(model=GEMINI, contents="Count.")),
 }
 
 

@@ -13,10 +13,7 @@ import httpx2
 import pytest
 from pydantic_ai import Agent
 from pydantic_ai.conversation import Conversation
-from pydantic_ai.conversation_store import (
-    ConversationConflict,
-    ConversationRecord,
-)
+from pydantic_ai.conversation_store import ConversationConflict, ConversationRecord
 from pydantic_ai.messages import (
     BinaryContent,
     ModelRequest,

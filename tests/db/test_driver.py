@@ -81,10 +81,7 @@ def test_core_executes_them_where_an_application_has_cursors_of_its_own(database
 
 @pytest.mark.parametrize(
     ("database", "driver", "expected"),
-    [
-        ("postgresql", "postgresql+psycopg", "AsyncPsycopgExecutor"),
-        ("mariadb", "mariadb+asyncmy", "_CursorExecutor"),
-    ],
+    [("postgresql", "postgresql+psycopg", "AsyncPsycopgExecutor"), ("mariadb", "mariadb+asyncmy", "_CursorExecutor")],
     indirect=["database"],
 )
 def test_the_driver_executes_them_under_asyncio(database: Database, driver: str, expected: str) -> None:

@@ -162,8 +162,7 @@ def filled(connection: Connection, tenant: int) -> None:
     connection.execute(insert(models.conversations), row(models.conversations, tenant_id=tenant, id=tenant, **options))
     connection.execute(insert(models.items), row(models.items, tenant_id=tenant, conversation_id=tenant, position=0))
     connection.execute(
-        insert(models.responses),
-        row(models.responses, tenant_id=tenant, conversation_id=tenant, number=0, **options),
+        insert(models.responses), row(models.responses, tenant_id=tenant, conversation_id=tenant, number=0, **options)
     )
 
 

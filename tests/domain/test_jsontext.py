@@ -127,9 +127,7 @@ def test_a_line_of_plain_json_is_read_as_it_is(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [b'{"a":\n1}', b"{", b"", b"\xff", b'"\\ud800"', b"NaN", b"18446744073709551616"],
-    ids=ascii,
+    "text", [b'{"a":\n1}', b"{", b"", b"\xff", b'"\\ud800"', b"NaN", b"18446744073709551616"], ids=ascii
 )
 def test_no_other_text_is_kept_as_a_line(text: bytes) -> None:
     """Of several lines, broken, deep, or with what orjson reads otherwise: it is read and written again."""

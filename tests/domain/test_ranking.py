@@ -8,15 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from threadkeep.domain.searching import (
-    IS_UNUSUAL,
-    REPEATS,
-    question_of,
-    respelled,
-    score_of,
-    terms_of,
-    words_of,
-)
+from threadkeep.domain.searching import IS_UNUSUAL, REPEATS, question_of, respelled, score_of, terms_of, words_of
 
 
 def score(text: str, question: str) -> float:

@@ -12,10 +12,7 @@ from typing import Any
 Json = dict[str, Any]
 
 # kind of block -> the values of its keys that are the same as none
-EMPTY: dict[str, dict[str, list[Any]]] = {
-    "text": {"citations": [[]]},
-    "tool_result": {"is_error": [False]},
-}
+EMPTY: dict[str, dict[str, list[Any]]] = {"text": {"citations": [[]]}, "tool_result": {"is_error": [False]}}
 KNOWN = {"text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking"}
 
 

@@ -215,10 +215,7 @@ def test_whatever_is_open_is_closed_when_an_answer_is_not_stored_as_it_came() ->
         {"type": "response.reasoning_text.delta", "output_index": 0, "delta": "Hm"},
         {"type": "response.output_text.delta", "output_index": 1, "delta": "Ra"},
         {"type": "response.output_item.added", "output_index": 2, "item": call},
-        {
-            "type": "response.failed",
-            "response": {"status": "failed", "error": {"code": "away", "message": "Away."}},
-        },
+        {"type": "response.failed", "response": {"status": "failed", "error": {"code": "away", "message": "Away."}}},
     )
     starts = [event["type"].removesuffix("_START") for event in events if event["type"].endswith("_START")]
     ends = [event["type"].removesuffix("_END") for event in events if event["type"].endswith("_END")]

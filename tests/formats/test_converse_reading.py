@@ -209,10 +209,7 @@ def test_settings_are_options() -> None:
         "service_tier": "flex",
         "metadata": {"a": "b"},
         "extra": {
-            "converse": {
-                "inferenceConfig": {"stopSequences": ["x"]},
-                "guardrailConfig": {"guardrailIdentifier": "g"},
-            }
+            "converse": {"inferenceConfig": {"stopSequences": ["x"]}, "guardrailConfig": {"guardrailIdentifier": "g"}}
         },
     }
 

@@ -97,8 +97,7 @@ def test_calls_and_their_responses_stay_together() -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
-    [{"model": "gemini-2.5-pro"}, {"instructions": "B"}, {"extra": {"gemini": {"toolConfig": {"x": 1}}}}],
+    "change", [{"model": "gemini-2.5-pro"}, {"instructions": "B"}, {"extra": {"gemini": {"toolConfig": {"x": 1}}}}]
 )
 def test_everything_that_is_held_is_in_the_hash(change: dict[str, Any]) -> None:
     items = (user("a"), assistant("b"), user("c"))

@@ -149,15 +149,7 @@ def test_any_part_of_the_user_goes_back_as_it_came(part: Any) -> None:
 
 @pytest.mark.parametrize(
     "response",
-    [
-        {"result": "x"},
-        {"result": '{"a": 1}'},
-        {"result": None},
-        {"error": "no"},
-        {},
-        None,
-        {"result": "x", "more": 1},
-    ],
+    [{"result": "x"}, {"result": '{"a": 1}'}, {"result": None}, {"error": "no"}, {}, None, {"result": "x", "more": 1}],
 )
 @pytest.mark.parametrize(
     "parts", [None, [], [{"inline_data": {"mime_type": "image/png", "data": "-_-_"}}], [{"text": "x"}]]

@@ -99,12 +99,7 @@ def test_a_custom_tool_is_called_with_its_text_in_an_object() -> None:
         ),
         (
             [{"type": "input_file", "file_data": "data:application/pdf;base64,JVBERi0="}],
-            [
-                {
-                    "type": "document",
-                    "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="},
-                }
-            ],
+            [{"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}}],
         ),
         (
             [{"type": "input_video", "video_url": "https://v.example.org/a.mp4"}],

@@ -175,11 +175,7 @@ def test_what_is_set_for_other_formats_stays_out() -> None:
         "extra": {"seed": 1, "gemini": {"labels": {}}, "messages": {"container": "c1"}},
         "truncation": "disabled",
     }
-    assert head(**settings, stream_options={"include_usage": True}) == (
-        {"max_tokens": 4096, "container": "c1"},
-        [],
-        [],
-    )
+    assert head(**settings, stream_options={"include_usage": True}) == ({"max_tokens": 4096, "container": "c1"}, [], [])
     part = {"type": "input_text", "text": "Hi", "cache_point": True, "thought_signature": "x"}
     assert sent(user(part)) == [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]
 

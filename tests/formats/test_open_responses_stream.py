@@ -335,7 +335,7 @@ def test_any_events_are_taken_or_refused_and_never_changed(events: list[Any]) ->
     events=[
         {"type": "response.function_call_arguments.delta", "output_index": 1, "delta": "ab"},
         {"type": "response.output_text.annotation.added", "output_index": 1},
-    ],
+    ]
 )
 @given(events=STREAM)
 def test_what_was_assembled_does_not_depend_on_how_often_it_was_looked_at(events: list[Any]) -> None:

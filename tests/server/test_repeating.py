@@ -257,12 +257,9 @@ def ended(format_: str) -> list[Any]:
         ],
         "gemini": [{"responseId": "abc", "candidates": [{"index": 0, "finishReason": "MAX_TOKENS"}]}],
         "interactions": [
-            {"event_type": "interaction.completed", "interaction": {"id": "int_1", "status": "budget_exceeded"}},
+            {"event_type": "interaction.completed", "interaction": {"id": "int_1", "status": "budget_exceeded"}}
         ],
-        "converse": [
-            {"messageStart": {"role": "assistant"}},
-            {"messageStop": {"stopReason": "max_tokens"}},
-        ],
+        "converse": [{"messageStart": {"role": "assistant"}}, {"messageStop": {"stopReason": "max_tokens"}}],
     }
     return found[format_]
 

@@ -378,8 +378,7 @@ def test_who_may_only_write_is_told_nothing_that_is_stored(served: Any) -> None:
     served.call(conversation.add_items, [asked_for, {**asked_for, "call_id": SECRET}])
     owner = Owner(user_id="ann", tenant=served.tenant, scopes=frozenset({"write"}))
     rest = httpx2.Client(
-        transport=Bridge(served.runner, rest_app(served._store, auth=lambda _: owner)),
-        base_url="http://localhost/api",
+        transport=Bridge(served.runner, rest_app(served._store, auth=lambda _: owner)), base_url="http://localhost/api"
     )
     openai = served.http(auth=lambda _: owner)
     one = f"/conversations/{conversation.id}"
@@ -426,8 +425,7 @@ def test_who_may_only_write_refers_to_own_uploads_alone(served: Any, user: str |
     served.call(served.store.for_user("ben").upload_media, contents[2])
     owner = Owner(user_id=user, tenant=served.tenant, scopes=frozenset({"write"}))
     rest = httpx2.Client(
-        transport=Bridge(served.runner, rest_app(served._store, auth=lambda _: owner)),
-        base_url="http://localhost/api",
+        transport=Bridge(served.runner, rest_app(served._store, auth=lambda _: owner)), base_url="http://localhost/api"
     )
     assert rest.post("/media", content=contents[1]).json()["id"] == names[1]
 
@@ -444,8 +442,7 @@ def test_who_may_only_write_is_not_told_what_others_have_set_since(served: Any) 
     """A repeated request to create a conversation finds it as it is now."""
     owner = Owner(user_id="ann", tenant=served.tenant, scopes=frozenset({"write"}))
     rest = httpx2.Client(
-        transport=Bridge(served.runner, rest_app(served._store, auth=lambda _: owner)),
-        base_url="http://localhost/api",
+        transport=Bridge(served.runner, rest_app(served._store, auth=lambda _: owner)), base_url="http://localhost/api"
     )
     for number, http in enumerate((rest, served.http(auth=lambda _: owner))):
         headers = {"Idempotency-Key": f"k{number}"}

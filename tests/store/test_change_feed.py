@@ -63,10 +63,7 @@ WRITES: dict[str, tuple[Callable[[Any], Any], list[tuple[Any, ...]]]] = {
     "compact": (lambda c: c.compact(summary="short"), [("appended", 0, 3, 3)]),
     "on a branch": (lambda c: c.on_branch(1).user("Hi"), [("appended", 1, 3, 3)]),
     "fork": (lambda c: c.fork(at=0), [("changed", 2, None, None)]),
-    "on a new branch": (
-        lambda c: c.user("Hi", expected_head=0, on_conflict="branch"),
-        [("appended", 2, 3, 3)],
-    ),
+    "on a new branch": (lambda c: c.user("Hi", expected_head=0, on_conflict="branch"), [("appended", 2, 3, 3)]),
     "update": (lambda c: c.update(title="T", labels={"a": "b"}, temperature=1), [CHANGED]),
     "register_tool": (lambda c: c.register_tool("look_up"), [CHANGED]),
     "set_active_branch": (lambda c: c.set_active_branch(1), [CHANGED]),

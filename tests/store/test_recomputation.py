@@ -66,11 +66,7 @@ def test_what_the_list_does_not_know_is_unknown(store: Any, tables: Tables) -> N
 
 @pytest.mark.parametrize(
     "about",
-    [
-        {"cost": wrong("provider"), "usage": {**USAGE, "cost": 0.125}},
-        {"cost": wrong("own")},
-        {"usage": None},
-    ],
+    [{"cost": wrong("provider"), "usage": {**USAGE, "cost": 0.125}}, {"cost": wrong("own")}, {"usage": None}],
     ids=["reported by the provider", "from prices of an application", "erased usage"],
 )
 def test_costs_that_cannot_be_computed_again_stay(store: Any, tables: Tables, about: dict[str, Any]) -> None:

@@ -69,10 +69,7 @@ def test_it_is_refused_by_name(store: Any, conversation: Any, case: str) -> None
     ("url", "message"),
     [
         ("sqlite://chat.db", "three slashes"),
-        (
-            create_async_engine("postgresql+psycopg://localhost/chat"),
-            "url is an AsyncEngine",
-        ),
+        (create_async_engine("postgresql+psycopg://localhost/chat"), "url is an AsyncEngine"),
     ],
     ids=["two slashes", "an async engine"],
 )

@@ -12,15 +12,7 @@ from sqlalchemy import Engine
 from tests.factories import a_call, a_message, a_picture, a_stream, an_answer, an_output, noise, texts_of
 from tests.store.counting_texts import root, says, sent
 from tests.store.watching import Tables
-from threadkeep import (
-    HeadConflict,
-    IdempotencyConflict,
-    InvalidOption,
-    Message,
-    NotFound,
-    ResponseInProgress,
-    Session,
-)
+from threadkeep import HeadConflict, IdempotencyConflict, InvalidOption, Message, NotFound, ResponseInProgress, Session
 
 pytestmark = pytest.mark.one_face
 

@@ -345,8 +345,7 @@ def test_a_number_that_is_not_finite_is_refused(conversation: Any, tables: Table
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [{"name": ""}, {"name": "x" * 256}, {"name": 1}, {"expected_version": -1}, {"expected_version": "1"}],
+    "arguments", [{"name": ""}, {"name": "x" * 256}, {"name": 1}, {"expected_version": -1}, {"expected_version": "1"}]
 )
 def test_odd_names_and_versions_are_refused(conversation: Any, arguments: Any) -> None:
     with pytest.raises(InvalidOption):

@@ -252,11 +252,7 @@ def test_reports_over_all_tenants_are_for_the_store_of_all(
         for by in ("tenant", ("tenant", "day")):
             with pytest.raises(InvalidOption, match="tenant"):
                 one.usage(by=by)
-    for call in (
-        every.usage,
-        lambda: every.usage(by="day"),
-        lambda: every.for_user("ann").usage(by="tenant"),
-    ):
+    for call in (every.usage, lambda: every.usage(by="day"), lambda: every.for_user("ann").usage(by="tenant")):
         with pytest.raises(InvalidOption, match="tenant"):
             call()
 

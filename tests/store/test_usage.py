@@ -307,10 +307,7 @@ def test_conversations_that_are_gone_count_together(store: Any, ledger: Any) -> 
     for public_id in (gone, other.id):
         store.delete_conversation(public_id)
     rows = store.usage(by="conversation_id")
-    assert [(row.conversation_id, row.attempts) for row in rows] == [
-        (kept, len(MOMENTS) + 1),
-        (None, len(MOMENTS) + 2),
-    ]
+    assert [(row.conversation_id, row.attempts) for row in rows] == [(kept, len(MOMENTS) + 1), (None, len(MOMENTS) + 2)]
     [top] = store.usage(by=("status", "conversation_id"), order_by="attempts", limit=1, status="failed")
     assert (top.conversation_id, top.attempts) == (None, len(MOMENTS) // 2 + 1)
 
