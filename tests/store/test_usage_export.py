@@ -45,8 +45,9 @@ TYPES = {
 
 
 def noon(days_ago: int) -> datetime:
-    at = datetime.now(UTC) - timedelta(days=days_ago)
-    return at.replace(hour=12, minute=0, second=0, microsecond=123_456)
+    """So many days before the first one that is not over: a day is, some time after its midnight."""
+    at = last_day(datetime.now(UTC)) + timedelta(days=1 - days_ago)
+    return datetime(at.year, at.month, at.day, 12, microsecond=123_456, tzinfo=UTC)
 
 
 def read(folder: Path, columns: str = "*", table: str = "usage_attempts", rest: str = "") -> Any:
@@ -104,7 +105,7 @@ def test_types_and_sums_are_exact(store: Any, used: Any, tmp_path: Path) -> None
     assert dict(zip(rows.columns, map(str, rows.types), strict=True)) == TYPES
     check(store, tmp_path)
     columns = "tenant = tenant_name, conversation, user_id, cost_usd, day, epoch_us(occurred_at)"
-    [found] = read(tmp_path, columns, rest="WHERE day = current_date - 2 AND cost_nano IS NOT NULL").fetchall()
+    [found] = read(tmp_path, columns, rest=f"WHERE day = '{noon(2).date()}' AND cost_nano IS NOT NULL").fetchall()
     microseconds = (noon(2) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
     assert found == (True, used.id, USER, Decimal("0.123456789"), noon(2).date(), microseconds)
 
