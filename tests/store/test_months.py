@@ -126,9 +126,8 @@ def months_read(watching: Engine, statements: Any) -> set[str]:
             connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {statement}", parameters).scalar_one()
             for statement, parameters in statements
         ]
-    return set(re.findall(rf"{partitions.BODIES}_\w+", json.dumps([plan[0]["Plan"] for plan in plans]))) - {
-        f"{name}_pkey" for name in partitions.ALL
-    }
+    read = json.dumps([plan[0]["Plan"] for plan in plans])
+    return set(re.findall(rf'"Relation Name": "({partitions.BODIES}_\w+)"', read))
 
 
 @SYNC

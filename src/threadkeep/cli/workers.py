@@ -84,9 +84,10 @@ class _Worker:
         return not said.cancelled() and said.exception() is None and said.result() == _READY
 
     def tell(self, number: signal.Signals) -> None:
-        """Send a signal, unless it has ended."""
-        with suppress(ProcessLookupError):
-            self.process.send_signal(number)
+        """Send a signal, unless it has ended; `send_signal` could take its exit status before asyncio does."""
+        if not self.ended.done():
+            with suppress(ProcessLookupError):
+                os.kill(self.process.pid, number)
 
 
 class _Supervisor:
