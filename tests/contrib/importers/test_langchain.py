@@ -168,6 +168,7 @@ SHAPES: list[tuple[Any, list[tuple[str, str]], list[str]]] = [
     (ai("", additional_kwargs={"function_call": {"name": "f", "arguments": "{}"}}), [("call", "f({})")], []),
     (ai("", invalid_tool_calls=[{"name": "f", "args": "{", "id": "c"}]), [("call", "f({)")], []),
     (ai("Ah.", invalid_tool_calls=[{"name": "", "args": '{"query": "?"}'}]), [("assistant", "Ah.")], []),
+    (ai([{"type": "reasoning", "reasoning": "Hm.", "text": "Hm."}]), [("reasoning", "Hm.")], []),
     (ai([{"type": "thinking", "thinking": [{"type": "text", "text": "H"}, {"type": "text", "text": "m."}]}, "Ah."]),
      [("reasoning", "Hm."), ("assistant", "Ah.")], []),
     (ai("Ah.", additional_kwargs={

@@ -186,10 +186,11 @@ def _add_block(items: list[JsonObject], block: Any, say: Say) -> None:
 
 def _thought(block: Any) -> str:
     """What a block of reasoning says: in a text, in pieces of one, or in paragraphs."""
-    texts = [text_of(block, key) for key in ("reasoning", "thinking", "text")]
+    if whole := next((text for key in ("reasoning", "thinking", "text") if (text := text_of(block, key))), ""):
+        return whole
     pieces = [text_of(part, "text") for part in list_of(block, "thinking")]
     parts = [text_of(part, "text") for part in [*list_of(block, "summary"), *list_of(block, "content")]]
-    return "".join(filter(None, texts + pieces)) or "\n".join(filter(None, parts))
+    return "".join(filter(None, pieces)) or "\n".join(filter(None, parts))
 
 
 def _calls(data: Any, additional: JsonObject) -> list[JsonObject]:
