@@ -20,12 +20,25 @@ def http_scope(path: str, method: str = "GET", headers: Mapping[str, str] | None
     }  # fmt: skip
 
 
-class Caller:
+class Heard:
+    """What an application has answered so far."""
+
+    def __init__(self) -> None:
+        self.status, self.text, self.headers = 0, "", dict[str, str]()
+
+    def hear(self, message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
+        self.text += message.get("body", b"").decode()
+
+
+class Caller(Heard):
     """Somebody who asks, reads what comes, and may leave."""
 
     def __init__(self, application: Any, path: str, user: str, method: str = "", **body: Any) -> None:
         """Ask by POST where there is a body, and else by GET."""
-        self.status, self.text, self.headers = 0, "", dict[str, str]()
+        super().__init__()
         self.reads = asyncio.Event()  # whether it takes more than the beginning
         self.reads.set()
         self._body, self._gone, self._news = [json.dumps(body).encode()], asyncio.Event(), asyncio.Event()
@@ -39,10 +52,7 @@ class Caller:
         return {"type": "http.disconnect"}
 
     async def _send(self, message: dict[str, Any]) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
-        self.text += message.get("body", b"").decode()
+        self.hear(message)
         self._news.set()
         if self.text:
             await self.reads.wait()

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import select
 
 from tests.databases import Database
-from tests.server.callers import http_scope
+from tests.server.callers import Heard, http_scope
 from tests.server.conftest import Bridge
 from tests.server.scripts import Scripted
 from threadkeep.db.base import columns_holding
@@ -22,14 +22,14 @@ from threadkeep.http import Limits, rest_app, site
 from threadkeep.server import requests
 
 
-class Sender:
+class Sender(Heard):
     """Somebody who sends a part of a request, and then leaves or stays."""
 
     def __init__(
         self, *, leaves: bool = False, body: bytes | None = None, between: Any = None, key: str = "ann"
     ) -> None:
         """With a body, its first byte is sent, `between` is awaited, and then the rest is sent."""
-        self.status, self.headers, self.text = 0, dict[str, str](), ""
+        super().__init__()
         self._leaves, self._has_sent, self._key = leaves, False, key
         self._body, self._between = body, between
 
@@ -53,10 +53,7 @@ class Sender:
         return {"type": "http.disconnect"}
 
     async def _send(self, message: dict[str, Any]) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
-        self.text += message.get("body", b"").decode()
+        self.hear(message)
 
 
 SAID: Any = {"role": "user", "content": "Weather?"}
