@@ -166,19 +166,20 @@ async def _called(port: int, what: str, template: str, chats: Sequence[str]) -> 
 
 
 def _called_by_wrk(wrk: str, url: str, template: str, chats: Sequence[str]) -> int:
-    """Ask with wrk; return how many calls were answered."""
+    """Ask with wrk; return how many calls were answered. What is refused does not count, and is said."""
     with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
         script.write(_SCRIPT)
         script.flush()
         command = [wrk, "-t1", f"-c{CLIENTS}", f"-d{SECONDS}s", "--timeout", "30s", "-s", script.name, url, "--"]
         command += [secrets.token_hex(4), template, *chats]
         said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    refused = re.search(r"Non-2xx or 3xx responses: (\d+)", said)
-    if refused is not None or "Socket errors" in said:
+    found, refused = re.search(r"(\d+) requests in ", said), re.search(r"Non-2xx or 3xx responses: (\d+)", said)
+    if found is None or "Socket errors" in said:
         raise RuntimeError(said)
-    found = re.search(r"(\d+) requests in ", said)
-    assert found is not None
-    return max(1, int(found[1]))  # of a server that has to load its modules first, on a busy machine
+    if refused is not None:
+        print(f"serving: {refused[1]} of {found[1]} calls of {url} were refused", file=sys.stderr)
+    answered = int(found[1]) - (0 if refused is None else int(refused[1]))
+    return max(1, answered)  # of a server that has to load its modules first, on a busy machine
 
 
 def _round(server: Server, what: str) -> Round:
@@ -219,6 +220,7 @@ def run(databases: Sequence[Database], scale: Scale) -> Iterator[Line]:
             url = f"http://127.0.0.1:{provider.port}"
             bare = stack.enter_context(_started("bare", provider=url))
             servers = [bare, stack.enter_context(_started("threadkeep", database.url, url))]
+            print(f"serving: this build is at port {servers[1].port}", file=sys.stderr)
             if scale.against is not None:
                 place = f"sqlite:///{scale.folder}/{secrets.token_hex(4)}.db"
                 if database.kind != "sqlite":
