@@ -156,6 +156,24 @@ def test_reasoning_that_the_client_dropped_does_not_matter(store: Any) -> None:
         assert (result.appended, result.branched_at) == (0, None)
 
 
+def test_a_text_beside_a_call_that_the_client_dropped_does_not_matter(store: Any) -> None:
+    """As langchain-mistralai 1.1 and @ai-sdk/cohere 3 do. What is said in its place, or with other calls, does."""
+    conversation = store.create_conversation(model="m", input="Look")
+    conversation.add_response(an_answer("I look it up", calls=("c1",)), "open_responses")
+    call = {"id": "c1", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
+    calls = {"role": "assistant", "content": "", "tool_calls": [call]}
+    output = {"role": "tool", "tool_call_id": "c1", "content": "found"}
+    for more, appended in (([], 1), ([], 0), (said("Found", "Thanks", first="assistant"), 2)):
+        result = sync(conversation, *said("Look"), calls, output, *more)
+        assert (result.appended, result.branched_at) == (appended, None)
+    assert texts_of(conversation.transcript())[1] == "I look it up"
+    calls["content"] = "I guess"
+    assert sync(conversation, *said("Look"), calls, output).branched_at == 0
+    call["id"] = output["tool_call_id"] = "c2"
+    calls["content"] = ""
+    assert sync(conversation, *said("Look"), calls, output).branched_at == 0
+
+
 def test_reasoning_of_another_answer_stays_with_that_answer(store: Any) -> None:
     """Its signature holds for what follows it."""
     conversation = store.create_conversation(model="m", max_output_tokens=9)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.domain import items, jsontext
@@ -72,6 +74,7 @@ class ClientHistory:
             client = alignments.without_leading_system(alignments.utterances_of(objects))
             client = alignments.without_repeated_outputs(client, objects)
         stored_utterances = alignments.without_repeated_outputs(alignments.utterances_of(stored, indexes), stored)
+        stored_utterances = [*self._with_optional_comments(stored_utterances, stored)]
         alignment = (
             alignments.align(stored_utterances, client)
             if may_begin_later
@@ -84,13 +87,30 @@ class ClientHistory:
         call_ids = {index: stored[call].get("call_id") for index, call in alignment.calls.items()}
         return HistoryDelta(alignment.kept, len(matched), alignment.is_all, self._new_items(rest, call_ids))
 
+    def _with_optional_comments(
+        self, stored: Sequence[alignments.Utterance], items: Sequence[jsontext.JsonObject]
+    ) -> Iterator[alignments.Utterance]:
+        """What is stored, where texts beside calls may be missing: some clients send the calls of an answer alone.
+
+        It has the ids of these calls, and does not say the text.
+        """
+        for speaker, said in groupby(stored, key=attrgetter("speaker")):
+            turn = [*said]
+            calls = {items[one.item].get("call_id") for one in turn if one.kind == alignments.CALL}
+            is_known = speaker == alignments.ASSISTANT and not self.call_ids.isdisjoint(calls)
+            for one in turn:
+                is_missing = is_known and one.kind == alignments.TEXT and not self._says(one)
+                yield replace(one, is_optional=True) if is_missing else one
+
+    def _says(self, said: alignments.Utterance) -> bool:
+        return said.key in self._keys or (
+            said.kind == alignments.TEXT and said.value in self._texts.get(said.speaker, "")
+        )
+
     def may_say(self, item: jsontext.JsonObject) -> bool:
         """Whether it may have a stored item; False where it cannot."""
         return self._references or all(
-            said.is_optional
-            or said.key in self._keys
-            or (said.kind == alignments.TEXT and said.value in self._texts.get(said.speaker, ""))
-            for said in alignments.utterances_of([item])
+            said.is_optional or self._says(said) for said in alignments.utterances_of([item])
         )
 
     def begins_with(self, item: jsontext.JsonObject) -> bool:
