@@ -86,13 +86,23 @@ def test_what_does_not_fit_together_is_refused(cli: Cli, tmp_path: Path) -> None
         (["import", "--from", "chatgpt", "-"], "cannot be read from stdin"),
         (["import", "--from", "icq", str(path)], "--from must be one of codex, qwen-code"),
         (["import", str(path), "--key", "k"], "--key is not for files of other software."),
-        (["import", str(session), "--dry-run"], "--dry-run is for files of other software."),
+        (["import", str(tmp_path / "none.json"), "--dry-run"], "none.json': No such file or directory."),
         (["import", ".aider.chat.history.md"], "Run aider through threadkeep record"),
         (["import", "--from", "auto", str(path)], "--from auto takes one folder"),
         (["import"], "FILE is missing: name a file, or - for stdin."),
         (["import", str(tmp_path), "--follow"], "--follow is not for files of other software without --from auto."),
     ):
         assert message in cli(*args, code=2).err
+    assert cli("ls").rows == []
+
+
+def test_a_dry_run_checks_sessions_and_requests_and_writes_nothing(cli: Cli, tmp_path: Path) -> None:
+    session, request = tmp_path / "session.json", tmp_path / "request.json"
+    session.write_text('{"input": "Hello"}\n{"input": "Goodbye"}')
+    request.write_text('{"model": "claude-sonnet-5", "messages": [{"role": "user", "content": "Hello"}]}')
+    assert cli("import", str(session), "--dry-run").out == "2 conversations would be imported.\n"
+    assert cli("import", str(request), "-f", "messages", "--dry-run").out == "1 conversation would be imported.\n"
+    assert "Give its wire format" in cli("import", str(request), "--dry-run", code=2).err
     assert cli("ls").rows == []
 
 

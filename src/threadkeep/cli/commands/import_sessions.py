@@ -245,7 +245,7 @@ From = Annotated[
 Follow = Annotated[
     bool, Option("--follow", help="With --from auto: go on while clients work, until SIGINT or SIGTERM.")
 ]
-DryRun = Annotated[bool, Option("--dry-run", help="With files of other software: report, and write nothing.")]
+DryRun = Annotated[bool, Option("--dry-run", help="Check the files, report what would be imported, and write nothing.")]
 Key = Annotated[
     Text, Option("--key", metavar="KEY", help="Idempotency key: a repeated import continues where it stopped.")
 ]
@@ -282,14 +282,16 @@ def import_sessions(
         return
     if not files:
         raise InvalidOption("is missing: name a file, or - for stdin.", argument="FILE")
-    if _is_of_software(files, source, options, dry_run=dry_run):
+    if _is_of_software(files, source, options):
         import_software(target, files, source, user=user, dry_run=dry_run)
         return
     info = {"user_id": user, "labels": labels_of(label)}
-    _import_own(target, files, _parser_of(format, model), key, info)
+    _import_own(target, files, _parser_of(format, model), key, info, dry_run=dry_run)
 
 
-def _import_own(target: Target, files: Sequence[str], parse: Parse, key: str | None, info: dict[str, Any]) -> None:
+def _import_own(
+    target: Target, files: Sequence[str], parse: Parse, key: str | None, info: dict[str, Any], *, dry_run: bool
+) -> None:
     """Import sessions or requests, and print the ids of their conversations."""
     ids: list[str] = []
     with ExitStack() as open_files:
@@ -302,6 +304,10 @@ def _import_own(target: Target, files: Sequence[str], parse: Parse, key: str | N
             for _ in _sessions_in(sources, parse):
                 count += 1
                 advance(1)
+        if dry_run:
+            text = f"{number_of(count, 'conversation')} would be imported."
+            print_json({"conversations": count}) if target.is_json else print_text(text)
+            return
         try:
             with target.store(create=True) as store, progress("importing", count) as advance:
                 for batch in _save_batches(store, _sessions_in(sources, parse), key, info):
@@ -316,11 +322,9 @@ def _import_own(target: Target, files: Sequence[str], parse: Parse, key: str | N
         note(f"threadkeep: nothing to import in {', '.join(name for name, _ in sources)}")
 
 
-def _is_of_software(files: Sequence[str], source: str | None, options: dict[str, Any], *, dry_run: bool) -> bool:
-    """Whether other software wrote the files; InvalidOption for options that are not for them, or only for them."""
+def _is_of_software(files: Sequence[str], source: str | None, options: dict[str, Any]) -> bool:
+    """Whether other software wrote the files; InvalidOption for options that are not for them."""
     if source is None and (options["--format"] is not None or not is_software(files)):
-        if dry_run:
-            raise InvalidOption("is for files of other software.", argument="--dry-run")
         return False
     _check_given(options)
     return True
