@@ -157,7 +157,7 @@ def test_reasoning_that_the_client_dropped_does_not_matter(store: Any) -> None:
 
 
 def test_a_text_beside_a_call_that_the_client_dropped_does_not_matter(store: Any) -> None:
-    """As langchain-mistralai 1.1 and @ai-sdk/cohere 3 do. What is said in its place, or with other calls, does."""
+    """As langchain-mistralai 1.1 and @ai-sdk/cohere 4 do. What is said in its place, or with other calls, does."""
     conversation = store.create_conversation(model="m", input="Look")
     conversation.add_response(an_answer("I look it up", calls=("c1",)), "open_responses")
     call = {"id": "c1", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
