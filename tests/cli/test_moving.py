@@ -51,6 +51,17 @@ def test_an_export_that_fails_leaves_no_file(cli: Cli, stored: str, tmp_path: Pa
     assert not file.exists()
 
 
+def test_markdown_has_thoughts_as_texts(cli: Cli, stored: str) -> None:
+    thought = {"type": "thinking", "thinking": "t" * 99, "signature": "c2ln"}
+    sealed = {"type": "redacted_thinking", "data": "xyz"}
+    item = {"type": "reasoning", "origin": "messages", "content": [thought, sealed]}
+    with cli.store() as store:
+        store.get_conversation(stored).add_items([item])
+    text = cli("export", stored, "--markdown").out
+    assert "> " + "t" * 99 in text
+    assert "signature" not in text
+
+
 def test_an_export_of_some_as_markdown(cli: Cli, stored: str) -> None:
     with cli.store() as store:
         store.save(Session.from_dict(SESSION), user_id="bob", title="Another")

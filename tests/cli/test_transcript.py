@@ -40,6 +40,10 @@ CASES: list[tuple[dict[str, Any], str, list[str]]] = [
     ({"type": "reasoning", "summary": [{"type": "summary_text", "text": "s"}], "encrypted_content": "xyz",
       "content": [{"type": "reasoning_text", "text": "t"}]}, "reasoning",
      ["s", "t", "[encrypted by the provider: 3 characters]"]),
+    ({"type": "reasoning", "origin": "messages", "content": [
+        {"type": "thinking", "thinking": "t" * 99, "signature": "c2ln"}, {"type": "redacted_thinking", "data": "xyz"},
+        {"type": "thinking", "thinking": "", "signature": "c2ln"}]}, "reasoning",
+     ["t" * 99, "[encrypted by the provider: 3 characters]", "[encrypted by the provider: 4 characters]"]),
     ({"type": "compaction", "encrypted_content": "xyz"}, "compaction", ["[encrypted by the provider: 3 characters]"]),
     ({"type": "compaction"}, "compaction", ["[replaces everything before it]"]),
     ({"type": "item_reference", "id": "msg_1"}, "item_reference", ["[item msg_1, kept by the provider]"]),

@@ -53,6 +53,15 @@ def test_calls_with_the_same_id_are_shown_with_their_own_outputs(pages: Pages) -
     assert [name or output for name, output in shown] == ["hull", "hull", "york", "york", "ely", "ely"]
 
 
+@pytest.mark.parametrize("origin", ["messages", "gemini", "converse"])
+def test_thoughts_are_texts_whoever_signed_them(pages: Pages, origin: str) -> None:
+    thought = {"type": "thinking", "thinking": "It goes at **ten**.", "signature": "c2ln"}
+    item = {"type": "reasoning", "origin": origin, "content": [thought]}
+    page = pages.get(f"/c/{pages.store.create_conversation(input=[item]).id}")
+    assert "It goes at <strong>ten</strong>." in page
+    assert "signature" not in page
+
+
 def test_decisions_and_feedback_are_in_sight(pages: Pages) -> None:
     conversation = with_decisions(pages.store)
     html = pages.get(f"/c/{conversation.id}")

@@ -105,10 +105,31 @@ def _part(part: Any) -> list[str]:
     return PARTS[kind](part) if kind in PARTS else [preview_line(part)]
 
 
+def reasoning_parts(item: JsonObject) -> list[Any]:
+    """The parts of a summary and of a content, in which thoughts of any provider are texts."""
+    contents = [item.get(key) for key in ("summary", "content")]
+    parts = [part for content in contents for part in (content if isinstance(content, list) else [content])]
+    return [_thought(part) for part in parts if part is not None]
+
+
+def _thought(part: Any) -> Any:
+    text = part.get("thinking") if isinstance(part, dict) else part
+    return {"type": "reasoning_text", "text": text} if isinstance(text, str) and text else part
+
+
 def _reasoning(item: JsonObject) -> list[str]:
-    encrypted = item.get("encrypted_content")
-    note = [f"[encrypted by the provider: {len(str(encrypted)):,} characters]"] if encrypted else []
-    return [*_content(item.get("summary")), *_content(item.get("content")), *note]
+    parts = [*reasoning_parts(item), {"type": "redacted_thinking", "data": item.get("encrypted_content") or ""}]
+    return [line for part in parts for line in (_sealed(part) if _is_sealed(part) else _part(part))]
+
+
+def _is_sealed(part: Any) -> bool:
+    """Whether a part of reasoning is one that only the provider can read."""
+    return isinstance(part, dict) and part.get("type") in ("thinking", "redacted_thinking")
+
+
+def _sealed(part: Mapping[str, Any]) -> list[str]:
+    data = part.get("data") or part.get("signature")
+    return [f"[encrypted by the provider: {len(str(data)):,} characters]"] if data else []
 
 
 # item type -> its lines
@@ -270,8 +291,7 @@ def _data(value: Any) -> str:
 
 
 def _thoughts(item: JsonObject) -> Iterator[str]:
-    found = [*_blocks(item.get("summary")), *_blocks(item.get("content"))]
-    yield from found or _other(item)
+    yield from list(_blocks([part for part in reasoning_parts(item) if not _is_sealed(part)])) or _other(item)
 
 
 def _other(item: JsonObject) -> Iterator[str]:

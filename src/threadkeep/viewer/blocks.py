@@ -136,7 +136,7 @@ def _block(stored: StoredItem, budget: Budget) -> Block:
         pieces = _pieces(item.get("output"), budget, is_data=True)
         block = Block(stored, "output", "output", pieces, _summary(pieces))
     elif kind == "reasoning":
-        pieces = [*_pieces(item.get("summary"), budget), *_pieces(item.get("content"), budget)]
+        pieces = _pieces(transcripts.reasoning_parts(item), budget)
         if not pieces:
             pieces = [BlockPart("note", budget.take(line)) for line in transcripts.lines_of(item)]
         block = Block(stored, "reasoning", "reasoning", pieces, _summary(pieces))
