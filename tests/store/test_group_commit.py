@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +19,9 @@ from tests.databases import Database
 from tests.factories import an_answer, texts_of
 from tests.waiting import wait_until
 from threadkeep import AsyncStore, Conversation, HeadConflict, IdempotencyConflict, Store
+from threadkeep.store.store import from_handle
 from threadkeep.store.work import groups
+from threadkeep.store.work.units import OwnTransactions
 
 pytestmark = pytest.mark.parametrize("empty_database", ["sqlite"], indirect=True)
 
@@ -193,6 +196,35 @@ def test_a_commit_that_fails_takes_no_other_writer_with_it(store: Any, error: Ba
     is_interrupted = isinstance(error, KeyboardInterrupt)
     assert failures == [error if is_interrupted else None, *[None] * (WRITERS - 1)]
     check(store, talks, missing=[0] if is_interrupted else [])
+
+
+@pytest.mark.parametrize(
+    ("refused", "is_committed"), [(None, True), (None, False), (0, True), (2, True), (WRITERS - 1, True)]
+)
+def test_units_of_one_thread_are_committed_together(store: Any, refused: int | None, is_committed: bool) -> None:
+    """Where one is refused, or the COMMIT of all, each is committed alone, and only that one fails."""
+    talks, commits = conversations(store), commits_of(store)
+    errors = [] if is_committed else [OperationalError("COMMIT", {}, Exception("disk I/O error"))]
+    event.listen(store.handle.transactions.engine, "commit", lambda _: fail(errors.pop()) if errors else None)
+
+    def work(number: int, unit: OwnTransactions) -> int:
+        inner = from_handle(Store, replace(store.handle, transactions=unit))
+        talk = inner.get_conversation(talks[number].id)
+        talk.user("never" if number == refused else f"asked {number}")
+        talk.add_response(ANSWER, "open_responses", expected_head=7 if number == refused else None)
+        return number
+
+    results = groups.run_units(store.handle.transactions, [partial(work, number) for number in range(WRITERS)])
+    assert [one if isinstance(one, int) else type(one) for one in results] == [
+        HeadConflict if number == refused else number for number in range(WRITERS)
+    ]
+    missing = [] if refused is None else [refused]
+    assert len(commits) == (WRITERS - len(missing) + (not is_committed) if missing or not is_committed else 1)
+    check(store, talks, missing)
+
+
+def fail(error: BaseException) -> None:
+    raise error
 
 
 NAME: ContextVar[str] = ContextVar("name")

@@ -14,7 +14,7 @@ from threadkeep.domain.session import Session
 from threadkeep.errors import InvalidOption, NotFound, ResponseInProgress
 from threadkeep.server.origins import CLASS, CONVERSATION, SUMMING_UP, ClientCall, Origin, labelled
 from threadkeep.server.owners import Owner, own_key
-from threadkeep.store.aio import AsyncConversation, AsyncStore, run_together
+from threadkeep.store.aio import AsyncConversation, AsyncStore, UnitBatches
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.history_sync import client_history, sync
 from threadkeep.store.history_sync.compactions import CompactedHistory, compact_beside
@@ -84,11 +84,13 @@ def unused_branch(conversation: Conversation, at: int) -> Conversation | None:
 class Locks:
     """A lock for each place where conversations are found or begun, for as long as it is needed.
 
-    `asked` has the ids of conversations in which calls are being answered, and how many.
+    `asked` has the ids of conversations in which calls are being answered, and how many; `batches` has what is stored
+    in one transaction.
     """
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
+        self.batches = UnitBatches()
         self._locks: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
 
     def of(self, place: Hashable) -> asyncio.Lock:
@@ -137,7 +139,7 @@ async def _placed(
         if then is None:
             found = await store.run_sync(_find_place, *where)
         else:
-            found = await run_together(store, _find_and_store, then, *where)
+            found = await locks.batches.run(store, _find_and_store, then, *where)
         if isinstance(found, Origin):  # it is a side call, whose conversation is another place
             return await _placed(store, call, session, found, locks, then)
         return store.face_of(found)

@@ -56,6 +56,7 @@ from threadkeep.store.streaming.writer import StreamWriter, locked, started_at_o
 from threadkeep.store.work import (
     caches,
     connections,
+    groups,
     handle,
     idempotency,
     refs,
@@ -713,16 +714,46 @@ def begun_at(store: AsyncStore, moment: datetime) -> AsyncStore:
     return found
 
 
-async def run_together(
-    store: AsyncStore, function: Callable[Concatenate[Store, P], T], /, *args: P.args, **kwargs: P.kwargs
-) -> T:
-    """Like `run_in_transaction`, for short work: on SQLite, it shares its transaction with what others write."""
-    transactions = store.sync.handle.transactions
+class UnitBatches:
+    """Runs short units of work of one event loop, in one database; on SQLite, those that come meanwhile go together.
 
-    def run(unit: units.OwnTransactions) -> T:
-        return function(from_handle(Store, replace(store.sync.handle, transactions=unit)), *args, **kwargs)
+    They share a transaction and the switch to the worker thread. Each has its own result or error.
+    """
 
-    return await store.call(transactions.run_unit, run, is_short=True)
+    def __init__(self) -> None:
+        self._waiting: list[tuple[units.Work[Any], asyncio.Future[Any]]] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    async def run(
+        self, store: AsyncStore, function: Callable[Concatenate[Store, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Like `AsyncStore.run_in_transaction`; the function gets the blocking store in a unit of work."""
+        place = store.sync.handle.transactions
+
+        def run(unit: units.OwnTransactions) -> T:
+            return function(from_handle(Store, replace(store.sync.handle, transactions=unit)), *args, **kwargs)
+
+        if not (isinstance(place, transactions.EngineTransactions) and place.is_grouping):
+            return await store.call(place.run_unit, run, is_short=True)
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.append((run, done))
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write(store.call, place))
+        return await done
+
+    async def _write(self, call: StoreRunner, place: transactions.EngineTransactions) -> None:
+        try:
+            while some := self._waiting[: groups.MAX_MEMBERS]:
+                del self._waiting[: len(some)]
+                try:
+                    results = await call(groups.run_units, place, [work for work, _ in some])
+                except Exception as error:  # noqa: BLE001 - the database cannot be opened
+                    results = [error] * len(some)
+                for (_, done), result in zip(some, results, strict=True):
+                    if not done.done():  # else nobody waits any more
+                        done.set_exception(result) if isinstance(result, Exception) else done.set_result(result)
+        finally:
+            self._writing = None
 
 
 def note_trace(conversation: Conversation, key: str) -> None:

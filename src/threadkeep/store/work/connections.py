@@ -185,7 +185,7 @@ class ThreadTransactions:
         """Begin a unit of work, for work that is in its thread already."""
         return self._inner.begin()
 
-    def run_unit(self, work: Callable[[units.OwnTransactions], T], *, is_short: bool = False) -> T:
+    def run_unit(self, work: units.Work[T], *, is_short: bool = False) -> T:
         """Run work in a unit of work."""
         return run_blocking(self._inner.run_unit, work, is_short=is_short)
 

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import copy_context
 from threading import Lock
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from sqlalchemy import Connection, text
 
 from threadkeep.db import backends, driver
-from threadkeep.store.work import connections
+from threadkeep.store.work import connections, units
+
+if TYPE_CHECKING:
+    from threadkeep.store.work.transactions import EngineTransactions
 
 T = TypeVar("T")
 Lend = Callable[[], AbstractContextManager[Connection]]
@@ -176,3 +179,32 @@ class _Member(Generic[T]):
             return
         _TAKE_BACK.execute(connection, {})  # fails where SQLite has rolled back everything
         _KEEP.execute(connection, {})
+
+
+def run_units(transactions: EngineTransactions, works: Sequence[units.Work[T]]) -> list[T | Exception]:
+    """Run short units of work one after the other in one transaction; return the result of each, or what it raises.
+
+    They have no savepoints, which take a sixth of the time of a call that is recorded. So where one fails, everything
+    is rolled back, and each is run in a transaction of its own.
+    """
+    tried: list[list[units.Result[T]]] = [[] for _ in works]  # those that may have been committed
+
+    def run(connection: Connection) -> None:
+        for work, begun in zip(works, tried, strict=True):
+            unit = transactions.within(connection, has_savepoints=False)
+            with unit.open():
+                begun.append((unit, work(unit)))
+
+    def run_alone(work: units.Work[T], begun: Sequence[units.Result[T]]) -> T | Exception:
+        try:
+            return transactions.run_unit(work, is_short=True, tried=begun)
+        except Exception as error:  # noqa: BLE001 - it is raised to its caller
+            return error
+
+    if transactions.is_grouping and len(works) > 1:
+        with suppress(Exception, units.SavepointsNeeded):
+            transactions.write_together(run, connections.Retries(is_repeatable=True))
+            for begun in tried:
+                transactions.end_unit(begun[-1][0])
+            return [begun[-1][1] for begun in tried]
+    return list(map(run_alone, works, tried))

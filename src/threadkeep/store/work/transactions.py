@@ -12,7 +12,7 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from copy import copy
@@ -69,7 +69,7 @@ class EngineTransactions(engines.Inheritable):
         self._is_owned, self._end_stream = is_owned, end_stream
         reading, writing = engines.isolation_levels(engine, is_owned=is_owned)
         self.writers = groups.WriterQueue() if engines.is_file(engine.url) else None
-        self._is_grouping = group_commit and self.writers is not None
+        self.is_grouping = group_commit and self.writers is not None
         self._backend = backends.backend_of(engine)
         keeps = is_owned and self._backend.keeps_connections(engine)
         self._writing = Connections(engine, keeps=keeps, isolation=writing, is_hosts=not is_owned)
@@ -137,7 +137,7 @@ class EngineTransactions(engines.Inheritable):
             with unit.open():
                 yield unit
             self._commit(connection)
-        self._end_unit(unit)
+        self.end_unit(unit)
 
     def _commit(self, connection: Connection) -> None:
         try:
@@ -150,7 +150,7 @@ class EngineTransactions(engines.Inheritable):
             if self.reads is not None:
                 self.reads.note_write()
 
-    def _end_unit(self, unit: units.OwnTransactions) -> None:
+    def end_unit(self, unit: units.OwnTransactions) -> None:
         """Do what follows the commit of a unit of work."""
         unit.is_committed = True
         if self.notifier is not None:
@@ -174,16 +174,16 @@ class EngineTransactions(engines.Inheritable):
             except DBAPIError as error:
                 connections.sleep(retries.pause(error))
 
-    def run_unit(self, work: Callable[[units.OwnTransactions], T], *, is_short: bool = False) -> T:
+    def run_unit(self, work: units.Work[T], *, is_short: bool = False, tried: Iterable[units.Result[T]] = ()) -> T:
         """Run work in a unit of work, and again after the database has rolled it back, or its COMMIT was not answered.
 
-        It is not run again where the traces of an earlier one show that it was committed. Its calls have savepoints
-        only where it goes on after one of them has failed. `is_short`: as for `write`.
+        It is not run again where the traces of an earlier one, or one that was `tried`, show that it was committed. Its
+        calls have savepoints only where it goes on after one of them has failed. `is_short`: as for `write`.
         """
         retries, has_savepoints = connections.Retries(is_repeatable=True), False
-        begun: list[tuple[units.OwnTransactions, T]] = []  # those that may have been committed, with their results
+        begun = [*tried]  # those that may have been committed
 
-        def run(connection: Connection) -> tuple[units.OwnTransactions, T]:
+        def run(connection: Connection) -> units.Result[T]:
             if (earlier := next((one for one in begun if one[0].has_happened(connection)), None)) is not None:
                 return earlier
             unit = self.within(connection, has_savepoints=has_savepoints)
@@ -195,7 +195,7 @@ class EngineTransactions(engines.Inheritable):
         while True:
             retries.is_committing = False
             try:
-                once = self._together if is_short and self._is_grouping else self._alone
+                once = self.write_together if is_short and self.is_grouping else self._alone
                 unit, result = once(run, retries)
             except units.SavepointsNeeded:
                 has_savepoints = True
@@ -206,7 +206,7 @@ class EngineTransactions(engines.Inheritable):
                     raise
                 connections.sleep(retries.pause(error))
             else:
-                self._end_unit(unit)
+                self.end_unit(unit)
                 return result
 
     def _alone(self, work: Work[T], retries: connections.Retries) -> T:
@@ -245,8 +245,8 @@ class EngineTransactions(engines.Inheritable):
             self.check_open()
             _check_cancelled()
             try:
-                if is_short and self._is_grouping:
-                    result = self._together(work, retries)
+                if is_short and self.is_grouping:
+                    result = self.write_together(work, retries)
                 else:
                     with self._turn():
                         result = self._writing.run(transaction)
@@ -259,7 +259,7 @@ class EngineTransactions(engines.Inheritable):
                     self.notifier.notify()
                 return result
 
-    def _together(self, work: Work[T], retries: connections.Retries) -> T:
+    def write_together(self, work: Work[T], retries: connections.Retries) -> T:
         """Run work in a transaction that it may share with others."""
         assert self.writers is not None  # noqa: S101 - for type checkers
         self.check_open()

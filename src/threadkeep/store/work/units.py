@@ -30,6 +30,8 @@ T = TypeVar("T")
 Outside: TypeAlias = "EngineTransactions | ThreadTransactions"
 AfterCommit: TypeAlias = "Callable[[EngineTransactions | ThreadTransactions], object]"
 
+Work: TypeAlias = "Callable[[OwnTransactions], T]"
+Result: TypeAlias = "tuple[OwnTransactions, T]"  # a unit of work that has ended, with what came of it
 # Ends the response in progress that blocks a write
 StreamEnder = Callable[[connections.StreamBlocksWrite, Connection], None]
 
@@ -124,7 +126,7 @@ class UnitTransactions(ABC):
         for callback in inner.callbacks:
             self.after_commit(callback)
 
-    def run_unit(self, work: Callable[[OwnTransactions], T], *, is_short: bool = False) -> T:
+    def run_unit(self, work: Work[T], *, is_short: bool = False) -> T:
         """Run work in a unit of work, once."""
         del is_short
         with self.begin() as unit:
