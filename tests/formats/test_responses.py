@@ -282,6 +282,14 @@ def test_cached_tokens_are_found_wherever_servers_put_them(key: str) -> None:
     assert usage.normalized.cached_tokens == 4
 
 
+@pytest.mark.parametrize("key", ["cache_write_tokens", "cache_creation_tokens", "cache_creation_input_tokens"])
+def test_cache_writes_are_found_wherever_servers_put_them(key: str) -> None:
+    counts = {"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 0, key: 4}}
+    usage = chat({"content": "Hi"}, usage=counts).usage
+    assert usage is not None
+    assert (usage.normalized.input_tokens, usage.normalized.cache_write_tokens) == (9, 4)
+
+
 EVENTS: list[tuple[str, Json]] = [
     ("chat_completion", {"id": "c1", "choices": [{"index": 0, "delta": {"content": "Hi"}}]}),
     ("gemini", {"candidates": [{"content": {"parts": [{"text": "Hi"}]}}]}),

@@ -161,6 +161,7 @@ CACHED: Final = (
 WRITTEN: Final = (
     "prompt_tokens_details.cache_write_tokens",
     "prompt_tokens_details.cache_creation_tokens",
+    "prompt_tokens_details.cache_creation_input_tokens",
     "cache_creation_input_tokens",
 )
 
