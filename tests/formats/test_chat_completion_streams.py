@@ -54,6 +54,16 @@ def piece(arguments: str | None = None, name: str | None = None, **keys: Any) ->
     return {**keys, "function": function}
 
 
+def test_a_chunk_about_filters_takes_back_nothing() -> None:
+    """Azure sends such chunks before and after the answer, whose own values they lack."""
+    filtered = {"id": "", "object": "", "created": 0, "model": "", "choices": [{"index": 0, "finish_reason": None}]}
+    made = assembled(filtered, chunk({"content": "Hi"}, top={"created": 7}), chunk({}, "stop"), filtered)
+    assert {key: made.body[key] for key in ("id", "object", "created", "model")} == {
+        "id": "c1", "object": "chat.completion", "created": 7, "model": "m",
+    }  # fmt: skip
+    assert (made.response.text, made.response.finish_reason) == ("Hi", "stop")
+
+
 def test_chunks_become_a_completion() -> None:
     made = assembled(
         chunk(

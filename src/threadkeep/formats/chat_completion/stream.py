@@ -116,7 +116,7 @@ class ChunkAssembler(StreamAssembler):
 
     def check(self, event: JsonObject) -> None:
         """Refuse choices of another API."""
-        if event.get("object") not in (None, CHUNK):
+        if event.get("object") not in (None, "", CHUNK):
             self.refuse_other(event)
 
     def output_in(self, event: JsonObject) -> bool:
@@ -142,7 +142,7 @@ class ChunkAssembler(StreamAssembler):
         for key, value in event.items():
             if key not in _APART:
                 _set(self._top, key, value)
-        if (kind := event.get("object")) is not None:
+        if (kind := event.get("object")) not in (None, ""):
             self._top["object"] = "chat.completion" if kind == CHUNK else json_copy(kind, "object")
         choices = event.get("choices")
         if isinstance(choices, list):
@@ -186,13 +186,16 @@ def _in_order(choice: JsonObject) -> JsonObject:
 
 
 def _set(holder: JsonObject, key: str, value: Any) -> None:
-    """The last value counts; null is ignored, objects keep their earlier keys, and counts never fall."""
+    """The last value counts; null and empty texts are ignored, objects keep their keys, and counts never fall.
+
+    Azure's chunks about filters have an empty id and model, and were created at 0.
+    """
     known = holder.get(key)
     if key in _COUNTING:
         holder[key] = usage.cumulative(known, value)
     elif isinstance(known, dict) and isinstance(value, dict):
         holder[key] = {**known, **json_copy(value, key)}
-    elif value is not None:
+    elif value is not None and not (known and (value == "" or (key == "created" and value == 0))):
         holder[key] = value if isinstance(value, str | int) else json_copy(value, key)
 
 
