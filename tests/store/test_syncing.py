@@ -206,6 +206,19 @@ def test_media_are_compared_by_their_bytes(store: Any) -> None:
     assert sync(conversation, *shown(url[:-40] + "A" * 40)).branched_at == -1
 
 
+@pytest.mark.parametrize("sent_back", [{"audio": {"id": "audio_1"}}, {"content": "Hello."}])
+def test_a_spoken_answer_is_sent_back_by_its_id_or_as_what_it_says(store: Any, sent_back: dict[str, Any]) -> None:
+    conversation = store.create_conversation(model="m", input="one")
+    spoken = {"id": "audio_1", "data": "AAEC", "transcript": "Hello.", "expires_at": 1}
+    message = {"role": "assistant", "content": None, "audio": spoken}
+    conversation.add_response({"choices": [{"index": 0, "finish_reason": "stop", "message": message}]}, WIRE)
+    history = [*said("one"), {"role": "assistant", **sent_back}, *said("two")]
+    assert sync(conversation, *history) == SyncResult(2, 1)
+    assert sync(conversation, *history) == SyncResult(3, 0)
+    history[1] = {"role": "assistant", "audio": {"id": "audio_2"}}
+    assert sync(conversation, *history).branched_at == 0
+
+
 @pytest.mark.parametrize("seen", ["one two", "one two three ", "one two three four", "one"])
 def test_of_an_answer_that_broke_off_a_client_may_have_seen_more_or_less(store: Any, seen: str) -> None:
     """What the browser had shown when it left need not be what was stored."""

@@ -156,6 +156,15 @@ def transcript_of(audio: Any) -> str | None:
     return text if isinstance(text, str) and text else None
 
 
+def audio_id_of(item: JsonObject) -> str | None:
+    """The id of the audio of an answer, with which a client sends that back."""
+    is_block = item["type"] == "provider_item" and item.get("format") == NAME
+    keys = item.get("payload") if is_block else shared.native_keys(item, NAME)
+    audio = keys.get("audio") if isinstance(keys, dict) else None
+    name = audio.get("id") if isinstance(audio, dict) else None
+    return name if isinstance(name, str) else None
+
+
 def without_transcript(parts: Sequence[JsonObject]) -> list[JsonObject]:
     """Parts without the text that stands for the audio next to them."""
     return [part for part in parts if part.get("spelling") != TRANSCRIPT]

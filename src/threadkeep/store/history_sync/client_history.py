@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from threadkeep.domain import items, jsontext
 from threadkeep.domain.session import Session
 from threadkeep.formats.canonical.entries import ItemEntry
+from threadkeep.formats.chat_completion.parts import audio_id_of
 from threadkeep.formats.shared.pairing import CALLS, OUTPUTS
 from threadkeep.store.history_sync import alignment as alignments
 from threadkeep.store.reading.rendering import opened_config
@@ -47,7 +48,7 @@ class ClientHistory:
         self._objects = [item.to_object() for item in session.items]
         self._calls = _calls_of_outputs(self._objects, self._turns)
         self.call_ids = {one["call_id"] for one in self._objects if isinstance(one.get("call_id"), str)}
-        self._references = any(item["type"] == "item_reference" for item in self._objects)
+        self._references = [_reference(item) for item in self._objects]
         spoken = alignments.without_leading_system(alignments.utterances_of(self._objects))
         self._utterances = alignments.without_repeated_outputs(spoken, self._objects)
         self._keys = {said.key for said in self._utterances}
@@ -67,10 +68,9 @@ class ClientHistory:
         stored = [entry.item() for entry in entries]
         indexes = {index for index, entry in enumerate(entries) if entry.position in cut_off}
         client = self._utterances
-        if self._references:
-            by_id = {item["id"]: item for item in stored if isinstance(item.get("id"), str)}
-            ids = [str(one.get("id")) if one["type"] == "item_reference" else None for one in self._objects]
-            objects = [by_id.get(id_, one) for id_, one in zip(ids, self._objects, strict=True)]
+        if any(self._references):
+            by_id = {name: item for item in stored for name in (item.get("id"), audio_id_of(item)) if name}
+            objects = [by_id.get(name, one) for name, one in zip(self._references, self._objects, strict=True)]
             client = alignments.without_leading_system(alignments.utterances_of(objects))
             client = alignments.without_repeated_outputs(client, objects)
         stored_utterances = alignments.without_repeated_outputs(alignments.utterances_of(stored, indexes), stored)
@@ -109,7 +109,7 @@ class ClientHistory:
 
     def may_say(self, item: jsontext.JsonObject) -> bool:
         """Whether it may have a stored item; False where it cannot."""
-        return self._references or all(
+        return any(self._references) or all(
             said.is_optional or self._says(said) for said in alignments.utterances_of([item])
         )
 
@@ -148,6 +148,11 @@ class ClientHistory:
         if not part or not isinstance(item.get("content"), list):
             return self._items[index]
         return items.item_from_object({**item, "content": item["content"][part:]})
+
+
+def _reference(item: jsontext.JsonObject) -> str | None:
+    """The id of the item that one stands for: it has that id, or its audio has."""
+    return str(item.get("id")) if item["type"] == "item_reference" else audio_id_of(item)
 
 
 def _calls_of_outputs(items: Sequence[jsontext.JsonObject], turns: Sequence[int | None]) -> dict[int, int]:
