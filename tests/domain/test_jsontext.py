@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -19,6 +21,7 @@ from threadkeep.domain.jsontext import (
     dumps,
     dumps_any,
     encode,
+    encode_texts,
     loads,
     read_line,
 )
@@ -104,6 +107,18 @@ def test_text_that_is_not_json_is_a_value_error(text: str | bytes) -> None:
 def test_equal_objects_have_one_canonical_text(value: Any) -> None:
     """The order of keys does not change a hash."""
     assert canonical({"a": value, "b": 1}) == canonical({"b": 1, "a": value})
+
+
+@pytest.mark.parametrize("write", [dumps, canonical, lambda value: encode_texts(value)[0]])
+def test_a_text_occupies_no_more_than_its_length(write: Callable[[Any], bytes]) -> None:
+    value = {"text": "x" * 5_000}
+    write(value)
+    tracemalloc.start()
+    try:
+        before, text = tracemalloc.get_traced_memory()[0], write(value)
+        assert tracemalloc.get_traced_memory()[0] - before < len(text) + 1_000
+    finally:
+        tracemalloc.stop()
 
 
 @given(JSON)
