@@ -79,3 +79,13 @@ def test_use_cases_are_loaded_when_they_are_called(cli: Cli, stored: str) -> Non
     )
     done = subprocess.run([sys.executable, "-c", code, cli.url, stored], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False", "True"]
+
+
+def test_a_server_without_the_rest_api_loads_no_fastapi() -> None:
+    code = (
+        "import sys; from threadkeep.http import app, recorder_app, site; print('fastapi' in sys.modules); "
+        "from threadkeep.http import *; print(rest_app.__module__, tool_context.__module__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    rest = "threadkeep.server.rest"
+    assert done.stdout.split() == ["False", f"{rest}.application", f"{rest}.tool_runs"]
