@@ -194,6 +194,8 @@ def test_of_what_killed_workers_have_acknowledged_nothing_is_lost_or_doubled(tmp
 def test_workers_end_with_their_supervisor(tmp_path: Path) -> None:
     with served(tmp_path) as server:
         workers = server.workers()
+        loaded = [Path(f"/proc/{one}/maps").read_text() for one in (server.process.pid, *workers)]
+        assert ["_sqlite3" in text for text in loaded] == [False, True, True]  # it loads only what it needs itself
         server.process.kill()
         wait_until(lambda: not any(map(is_alive, workers)), seconds=60)
 
@@ -203,3 +205,6 @@ def test_a_worker_that_cannot_start_says_why_once(tmp_path: Path) -> None:
     server = Served(tmp_path, "--upstream", "nothing")
     assert server.process.wait(60) == 2
     assert sum("NAME=FORMAT@URL" in line for line in server.lines) == 1, server.lines
+    server = Served(tmp_path, "--host", "0.0.0.0")
+    assert server.process.wait(60) == 2
+    assert sum("Make keys with" in line for line in server.lines) == 1, server.lines

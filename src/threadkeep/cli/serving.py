@@ -19,7 +19,7 @@ from typer import Exit, Option
 from threadkeep.cli import workers
 from threadkeep.cli.output import note
 from threadkeep.cli.target import Target
-from threadkeep.errors import InvalidOption, shown
+from threadkeep.errors import InvalidOption, MissingExtra, shown
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -52,6 +52,7 @@ STOP_SECONDS: Final = 30  # for which requests in flight may go on when the serv
 
 def checked_keys(target: Target, host: str) -> bool:
     """Whether the database has keys, once it can be used; refuse to serve other machines without."""
+    import threadkeep.http  # noqa: F401 - says what to install where that is missing
     from threadkeep.server.owners import is_loopback
 
     with target.store(create=True):
@@ -148,17 +149,20 @@ def listening_at(host: str, port: int) -> Iterator[tuple[socket.socket, str]]:
 def prepared(target: Target, host: str, port: int, count: int | None) -> bool:
     """Whether the database has keys; see `checked_keys`.
 
-    Where several processes are to serve, and this one is none of them, let them, and exit when they have ended.
+    Where several processes are to serve, and this one is none of them, let them, and exit when they have ended: they
+    check everything, and this one loads no more than it needs to supervise them.
 
     Raises:
         InvalidOption: this system cannot hand on sockets.
     """
-    has_keys = checked_keys(target, host)
     if count is None or workers.inherited() is not None:
-        return has_keys
+        return checked_keys(target, host)
     if not hasattr(signal, "SIGHUP"):
         raise InvalidOption("needs a Unix, whose processes can share a socket.", argument="--workers")
-    from threadkeep.server.observing import log_as_json
+    try:
+        from threadkeep.server.observing import log_as_json
+    except ImportError as error:
+        raise MissingExtra("http", "The server") from error
 
     log_as_json()
     with listening_at(host, port) as (listening, _):

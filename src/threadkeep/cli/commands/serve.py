@@ -102,19 +102,17 @@ def serve(
     (`threadkeep keys create`), every request needs one; otherwise, only this machine is served. Calls to /record/NAME/
     pass on to that upstream, and are recorded. A missing SQLite file is created. Ctrl+C ends it.
     """
-    import threadkeep.http  # says what to install where that is missing
-    from threadkeep.server.limits import Limits
-    from threadkeep.server.site import site
-
     has_keys, body = serving.prepared(target, host, port, workers), max_body * MIB
+    from threadkeep.http import Limits, app, rest_app, site
+
     store = serving.opened_store(target, prices)
     auth = serving.authentication(target, store, rate)
     both: Any = {
         "auth": auth, "prefix": "", "upstreams": _upstreams(upstream or (), model or ()), "max_body_bytes": body,
         "max_answer_bytes": max_answer * MIB, "max_answer_seconds": max_answer_seconds, "cors": cors or (),
     }  # fmt: skip
-    openai = threadkeep.http.app(store, masked=mask or (), store_false=store_false, **both)
-    apis = {"/v1": openai, "/api": threadkeep.http.rest_app(store, **both)}
+    openai = app(store, masked=mask or (), store_false=store_false, **both)
+    apis = {"/v1": openai, "/api": rest_app(store, **both)}
     pages, token = _pages(target, store, auth, _saved_views(saved_view or ()))
     recorder = _recorder(
         upstream or (), serving.opened_store(target, prices), auth=auth, max_answer_bytes=max_answer * MIB,
