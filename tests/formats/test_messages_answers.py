@@ -110,7 +110,10 @@ def test_a_block_stands_in_the_open_message() -> None:
         (
             {"stop_reason": "refusal", "stop_details": {"type": "refusal", "category": "bio", "explanation": "No."}},
             "failed",
-            {"stop_details": {"type": "refusal", "category": "bio", "explanation": "No."}},
+            {
+                "stop_details": {"type": "refusal", "category": "bio", "explanation": "No."},
+                "reason": "content_filter",
+            },
             {"type": "refusal", "code": "bio", "message": "No."},
         ),
         ({"stop_reason": "unheard_of"}, "completed", None, None),

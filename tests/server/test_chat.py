@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import openai
@@ -110,6 +111,35 @@ def test_thoughts_pictures_and_refusals_have_their_places(served: Any) -> None:
     deltas: list[Any] = [chunk.choices[0].delta for chunk in chunks_of(client, **asked)]
     assert "".join(getattr(delta, "reasoning_content", None) or "" for delta in deltas) == "Look."
     assert thinking.payloads[0]["messages"][0]["content"][1]["source"]["media_type"] == "image/png"
+
+
+FILTERED = {
+    "chat_completion": ('"finish_reason": "stop"', '"finish_reason": "content_filter"'),
+    "messages": ('"stop_reason": "end_turn"', '"stop_reason": "refusal"'),
+    "gemini": ('"finishReason": "STOP"', '"finishReason": "SAFETY"'),
+    "converse": ('"stopReason": "end_turn"', '"stopReason": "guardrail_intervened"'),
+}
+
+
+@pytest.mark.parametrize("format_", FILTERED)
+def test_what_a_filter_stops_ends_as_at_openai(served: Any, format_: str) -> None:
+    """And not with an error, after which clients would ask again."""
+    one = Scripted(format_)
+    client = in_front_of(served, one)
+    events = json.loads(json.dumps(script(format_, ["I would"])).replace(*FILTERED[format_]))
+    asked: Any = {"model": format_, "messages": HI}
+    one.scripts.append(events)
+    choice = client.chat.completions.create(**asked).choices[0]
+    assert (choice.message.content, choice.finish_reason) == ("I would", "content_filter")
+    one.scripts.append(events)
+    assert chunks_of(client, **asked)[-1].choices[0].finish_reason == "content_filter"
+    one.scripts.append(events)
+    *_, end = client.responses.create(model=format_, input="Hi", stream=True)
+    assert end.type == "response.incomplete"
+    for response in (end.response, client.responses.retrieve(end.response.id)):
+        assert (response.status, response.output_text, response.error) == ("incomplete", "I would", None)
+        assert response.to_dict()["incomplete_details"] == {"reason": "content_filter"}
+    assert [row.status for row in served.call(served.store.usage, by=("status",))] == ["failed"]
 
 
 def test_a_custom_tool_is_a_function_for_others(served: Any) -> None:

@@ -100,7 +100,8 @@ def _parts(item: JsonObject) -> list[JsonObject]:
 T = TypeVar("T")
 _OWN: Final = "open_responses"
 _STATUSES: Final = frozenset({"completed", "failed", "in_progress", "cancelled", "queued", "incomplete"})
-_REASONS: Final = frozenset({"max_output_tokens", "max_messages", "content_filter", "steered"})
+_FILTERED: Final = "content_filter"
+_REASONS: Final = frozenset({"max_output_tokens", "max_messages", _FILTERED, "steered"})
 # what stands for keys that clients require: Open Responses has more of them than OpenAI
 _REQUIRED: Final[JsonObject] = {
     "frequency_penalty": 0.0, "instructions": None, "max_output_tokens": None, "max_tool_calls": None, "metadata": {},
@@ -231,7 +232,7 @@ def response_object(
     found: JsonObject = {**(asked or {})}
     if stored.format == _OWN and asked is not None:
         found |= {key: value for key, value in _shown(raw).items() if value or _may_be_empty(key, value)}
-    status = stored.status if stored.status in _STATUSES else "completed"
+    status, details = _ending(stored, parsed)
     completed_at = _moment(stored, raw, "completed_at", ended) if status == "completed" else None
     response: JsonObject = {
         "id": stored.id,
@@ -242,8 +243,8 @@ def response_object(
         "status": status,
         "output": list(output),
         "usage": usage_object(parsed.usage) if parsed is not None else None,
-        "error": _error(stored, raw),
-        "incomplete_details": _incomplete_details(stored, parsed),
+        "error": _error(stored, raw) if status == "failed" else None,
+        "incomplete_details": details,
         "conversation": {"id": stored.conversation_id},
     }
     return with_settings(found, response)
@@ -298,9 +299,17 @@ def usage_object(usage: Usage | None) -> JsonObject | None:
     }
 
 
-def _error(stored: StoredResponse, raw: Mapping[str, Any]) -> JsonObject | None:
-    if stored.status != "failed":
-        return None
+def _ending(stored: StoredResponse, parsed: Response | None) -> tuple[str, JsonObject | None]:
+    """The status of OpenAI, where no answer fails because a filter has stopped it, and why it is not complete."""
+    details = parsed.incomplete_details if parsed is not None else None
+    reason = details.get("reason") if isinstance(details, Mapping) else None
+    status = stored.status if stored.status in _STATUSES else "completed"
+    if status == "failed" and reason == _FILTERED and stored.format != _OWN:
+        status = "incomplete"
+    return status, {"reason": reason} if status == "incomplete" and reason in _REASONS else None
+
+
+def _error(stored: StoredResponse, raw: Mapping[str, Any]) -> JsonObject:
     given = next((error for error in (raw.get("error"), stored.error) if isinstance(error, Mapping)), {})
     message = redact(given.get("message"))  # errors may repeat the request with its key
     code = given.get("code") if stored.format == _OWN else None
@@ -308,11 +317,3 @@ def _error(stored: StoredResponse, raw: Mapping[str, Any]) -> JsonObject | None:
         "code": code if isinstance(code, str) else _CODE,
         "message": message if isinstance(message, str) else "The response failed.",
     }
-
-
-def _incomplete_details(stored: StoredResponse, parsed: Response | None) -> JsonObject | None:
-    if stored.status != "incomplete":
-        return None
-    details = parsed.incomplete_details if parsed is not None else None
-    reason = details.get("reason") if isinstance(details, Mapping) else None
-    return {"reason": reason} if reason in _REASONS else None

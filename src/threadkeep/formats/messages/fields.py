@@ -47,6 +47,7 @@ STATUSES: Final = {
 # stop_reason -> why a response is incomplete
 INCOMPLETE: Final = {
     "max_tokens": "max_output_tokens",
+    "refusal": "content_filter",
     **{word: word for word in ("model_context_window_exceeded", "pause_turn", "compaction")},
 }
 
