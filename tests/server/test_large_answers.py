@@ -20,7 +20,7 @@ from tests.waiting import wait_until
 from threadkeep.http import Limits, Upstream, app, rest_app, site
 from threadkeep.server.objects import item_object
 from threadkeep.server.permissions import stream_quota
-from threadkeep.server.provider_answers import limit_read_ahead
+from threadkeep.server.provider_connections import ProviderClient
 from threadkeep.server.quotas import GrowthQuota, QuotaExceeded
 from threadkeep.server.service import Service, answer_quota
 
@@ -207,8 +207,7 @@ def test_no_more_of_an_answer_is_received_ahead_than_uvloop_takes_at_once(run: A
     """It takes 250 KiB, 32 times over, if the system has so much."""
 
     async def size(url: str) -> int:
-        async with httpx2.AsyncClient() as http, http.stream("POST", url) as response:
-            limit_read_ahead(response)
+        async with ProviderClient() as http, http.stream("POST", url) as response:
             connection = response.extensions["network_stream"].get_extra_info("socket")
             return int(connection.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF))
 

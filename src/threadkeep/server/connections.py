@@ -19,7 +19,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import Frame
 
 from threadkeep.server.limits import HEAD_TOO_LARGE, MAX_HEAD_BYTES
-from threadkeep.server.provider_answers import watch_peer
+from threadkeep.server.provider_connections import watch_peer
 
 if TYPE_CHECKING:
     import socket

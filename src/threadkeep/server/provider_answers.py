@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable, Iterator
 from contextlib import aclosing, contextmanager, suppress
 from functools import cache
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
@@ -31,14 +30,9 @@ MAX_ERROR_BYTES: Final = 256 * 1024  # of the body of an error; what follows is 
 MAX_EVENT_VALUES: Final = 2_000_000  # JSON values of one event: each takes much more memory than it is long
 SLICE_STEPS: Final = 8  # pieces of a body, or events, after which other tasks go on
 SLICE_BYTES: Final = 16 * 1024  # … or so many bytes
-READ_AHEAD_BYTES: Final = 96 * 1024  # of an answer in the system; twice as much with what it adds
 TRAILING_SECONDS: Final = 10.0  # for what may follow the end of an answer: usage, or the word that nothing follows
 CLOSING_SECONDS: Final = 0.05  # … and for the end of its body, after which its connection serves the next request
 EVENTS: Final = "text/event-stream"
-PEER_SECONDS: Final = 120  # after which a connection ends whose other side has vanished without a word
-_PEER_OPTIONS: Final = (
-    ("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4), ("TCP_USER_TIMEOUT", PEER_SECONDS * 1000),
-)  # fmt: skip
 _GATEWAY_TIMEOUT: Final = 504
 _PRELUDE: Final = 12  # bytes with which a message of Amazon's event streams begins; the first four are its length
 
@@ -94,38 +88,6 @@ class Slices:
         if self._steps >= SLICE_STEPS:
             self._steps = 0
             await asyncio.sleep(0)
-
-
-def watch_peer(connection: socket.socket) -> None:
-    """Have the system ask whether the other side of a connection is still there, as far as it can.
-
-    A machine that is switched off, or cut off from the network, closes no connection.
-    """
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _PEER_OPTIONS:
-        if (option := getattr(socket, name, None)) is not None:
-            connection.setsockopt(socket.IPPROTO_TCP, option, value)
-
-
-async def watch_provider(event: str, facts: Mapping[str, Any]) -> None:
-    """Watch a provider from when it is connected: httpx calls this with each step of a request (extension `trace`)."""
-    if event == "connection.connect_tcp.complete":
-        connection = facts["return_value"].get_extra_info("socket")
-        if connection is not None:
-            with suppress(OSError):  # it is closed already
-                watch_peer(connection)
-
-
-def limit_read_ahead(response: httpx2.Response) -> None:
-    """Let no more of an answer be received before it is read than this: uvloop takes all that the system has at once.
-
-    Where the connection is no socket, nothing is received ahead.
-    """
-    stream = response.extensions.get("network_stream")
-    connection = None if stream is None else stream.get_extra_info("socket")
-    if connection is not None:
-        with suppress(OSError):
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, READ_AHEAD_BYTES)
 
 
 def encodings(headers: httpx2.Headers) -> list[str]:

@@ -23,6 +23,7 @@ from threadkeep.errors import InvalidOption
 from threadkeep.formats import FormatName
 from threadkeep.formats.shared.arguments import is_unicode
 from threadkeep.server import problems, provider_answers
+from threadkeep.server.provider_connections import ProviderClient
 
 MAX_MODEL: Final = 256  # characters of the name of a model; it is repeated wherever an answer is shown
 CONNECT_SECONDS: Final = 10.0
@@ -161,7 +162,6 @@ class _HttpAsk:
             async with self._answer(path, content, headers) as response:
                 if not response.is_success:
                     raise await _refusal(self._name, response, self._key)
-                provider_answers.limit_read_ahead(response)
                 self._check_encoding(provider_answers.encodings(response.headers))
                 events = provider_answers.binary_batches if self._format == "converse" else self._text_events
                 async with aclosing(events(response, most, hold)) as answer:
@@ -204,8 +204,7 @@ class _HttpAsk:
     def _stream(
         self, base: str, path: str, content: bytes, headers: Any
     ) -> AbstractAsyncContextManager[httpx2.Response]:
-        watched = {"trace": provider_answers.watch_provider}
-        return self._client().stream("POST", _url(base + path), content=content, headers=headers, extensions=watched)
+        return self._client().stream("POST", _url(base + path), content=content, headers=headers)
 
     def _headers(self) -> dict[str, str]:
         headers = {"content-type": "application/json", **self._api.headers}
@@ -236,7 +235,7 @@ class _HttpAsk:
         if client is None:
             timeout = httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS)
             limits = httpx2.Limits(max_connections=None, max_keepalive_connections=KEPT_CONNECTIONS)
-            client = self._clients[loop] = httpx2.AsyncClient(timeout=timeout, limits=limits, verify=_ssl_context())
+            client = self._clients[loop] = ProviderClient(timeout=timeout, limits=limits, verify=_ssl_context())
         return client
 
     async def close(self) -> None:

@@ -25,7 +25,7 @@ from tests.server.hostile.test_clients import placed
 from tests.server.servers import running
 from tests.waiting import wait_until
 from threadkeep.http import RecordedUpstream
-from threadkeep.server.provider_answers import PEER_SECONDS
+from threadkeep.server.provider_connections import PEER_SECONDS
 from threadkeep.server.recorder import passing
 from threadkeep.server.service import socket_quota
 from threadkeep.store.streaming.recorder import PartialReader

@@ -22,7 +22,7 @@ from threadkeep.server import request_state, requests
 from threadkeep.server.answers import JsonAnswer
 from threadkeep.server.owners import KEY, Authenticate, Owner, owner_of
 from threadkeep.server.permissions import Attendance, Permission, until_left
-from threadkeep.server.provider_answers import Slices, is_event_stream, limit_read_ahead, watch_provider
+from threadkeep.server.provider_answers import Slices, is_event_stream
 from threadkeep.server.quotas import QuotaExceeded
 from threadkeep.server.recorder import sockets
 from threadkeep.server.recorder.exchanges import CallFacts, Exchange
@@ -214,7 +214,7 @@ class _PassedCall:
             target.upstream.url,
             headers=passed_on(self._scope["headers"], without=_NOT_PASSED_ON, keys=self._keys),
             content=self._body() if has_body else None,
-            extensions={"target": target.upstream.target(target.path, query), "trace": watch_provider},
+            extensions={"target": target.upstream.target(target.path, query)},
         )
 
     async def _body(self) -> AsyncGenerator[bytes]:
@@ -254,7 +254,6 @@ class _PassedCall:
     async def _answer(self, client: httpx2.AsyncClient, request: httpx2.Request) -> None:
         response = await client.send(request, stream=True)
         try:
-            limit_read_ahead(response)
             await self._pass_back(response)
         finally:
             await uninterrupted(response.aclose())
