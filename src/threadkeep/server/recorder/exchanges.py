@@ -25,7 +25,9 @@ from threadkeep.server.recorder.targets import Headers, RecordedRoute
 End: TypeAlias = Literal["answered", "left", "broken", "stopped"]
 
 REQUEST_END: Final = object()
-READ_SECONDS: Final = 0.05  # after which what has come of a call is read, so that each event wakes no other thread …
+# after which what has come of a call is read, or one that has ended is stored: not each of them wakes another thread,
+# and the next request of a client goes on to its provider before that thread takes time from it …
+READ_SECONDS: Final = 0.05
 READ_BYTES: Final = 64 * 1024  # … or after so many bytes
 
 WHOLE_BYTES: Final = 256 * 1024  # of a call that is stored in one piece
@@ -156,7 +158,7 @@ class Exchange:
 
     def note_request_end(self) -> None:
         """Note that the request is whole."""
-        self._note(REQUEST_END, is_urgent=not self.is_spooled)
+        self._note(REQUEST_END)
 
     def note_answer(self, status: int, headers: Headers) -> None:
         """Note the beginning of the answer."""
@@ -171,15 +173,12 @@ class Exchange:
         if not self.is_ended:
             self.is_ended = True
             self.on_over = lambda: None  # which has who passes it on, who has this
-            self._note(Ended(how, problem), is_urgent=True)
+            self._note(Ended(how, problem), is_urgent=self.is_spooled)
             self._has_ended(self)
 
     async def settled(self) -> None:
-        """Wait until what was noted is in the spool, if there is one, or cannot be; else have it read now."""
-        if not self.is_spooled:
-            if self.is_read:
-                self._waking.wake(is_urgent=True)
-        elif self.done is not None:
+        """Wait until what was noted is in the spool, if there is one, or cannot be."""
+        if self.done is not None:
             written: Future[None] = Future()
             self._note(written, is_urgent=True)
             futures = [asyncio.wrap_future(one) for one in (written, self.done)]

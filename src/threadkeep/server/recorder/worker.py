@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -24,7 +25,7 @@ from threadkeep.server.owners import Owner
 from threadkeep.server.provider_answers import MAX_ANSWER_BYTES
 from threadkeep.server.quotas import Tally
 from threadkeep.server.recorder.backlog import CallQueue, QueuePlace, SpoolBacklog, is_usable
-from threadkeep.server.recorder.exchanges import CallFacts, Exchange, Overflow, Unreadable
+from threadkeep.server.recorder.exchanges import READ_SECONDS, CallFacts, Exchange, Overflow, Unreadable
 from threadkeep.server.recorder.spool import Spool, SpooledCall, SpoolFull
 from threadkeep.server.recorder.spooling import SpooledExchange
 from threadkeep.server.recorder.storing import PartlyStored, store_exchange
@@ -78,6 +79,7 @@ class RecordingThread:
         self._open: set[Exchange] = set()
         self._behind, self._stored_at = Tally(), float("-inf")  # calls whose clients have the answer; the last stored
         self._news: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None  # for those that wait for fewer
+        self._ended = deque[tuple[Exchange, QueuePlace]]()  # calls that are to be stored
         self._lines: WeakValueDictionary[Owner, CallQueue] = WeakValueDictionary()
         self._logged: dict[str, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -155,9 +157,11 @@ class RecordingThread:
         self._begin_storing(exchange, place)
 
     def _begin_storing(self, exchange: Exchange, place: QueuePlace) -> None:
-        if self._loop is not None:
+        """Have a call stored soon, with others."""
+        self._ended.append((exchange, place))
+        if len(self._ended) == 1 and self._loop is not None:
             with suppress(RuntimeError):  # the recorder has ended
-                self._loop.call_soon_threadsafe(self._start, exchange, place)
+                self._loop.call_soon_threadsafe(self._loop.call_later, READ_SECONDS, self._start_all)
 
     def _line(self, owner: Owner) -> CallQueue:
         return self._lines.setdefault(owner, CallQueue())
@@ -218,18 +222,21 @@ class RecordingThread:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         is_ready.set()
         await self._stopping.wait()
+        self._start_all()
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         if tasks:
             _, left = await asyncio.wait(tasks, timeout=self._stop_seconds)
             await _cancel(left)
         await self._store.close()
 
-    def _start(self, exchange: Exchange, place: QueuePlace) -> None:
-        """Begin to store a call, unless that has begun."""
-        if not exchange.is_read:
-            exchange.is_read = True
-            self._tasks.add(task := asyncio.create_task(self._record(exchange, place)))
-            task.add_done_callback(self._tasks.discard)
+    def _start_all(self) -> None:
+        """Begin to store calls, unless that has begun."""
+        while self._ended:
+            exchange, place = self._ended.popleft()
+            if not exchange.is_read:
+                exchange.is_read = True
+                self._tasks.add(task := asyncio.create_task(self._record(exchange, place)))
+                task.add_done_callback(self._tasks.discard)
 
     async def _record(self, exchange: Exchange, place: QueuePlace) -> None:
         try:
