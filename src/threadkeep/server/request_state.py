@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from secrets import token_hex
+from random import getrandbits
 from threading import Lock
 from typing import Final
 
@@ -40,7 +40,7 @@ class RequestIds:
         if "request_id" in state:  # of the site that this application is in
             await self._app(scope, receive, send)
             return
-        state["request_id"] = request_id = f"req_{token_hex(12)}"
+        state["request_id"] = request_id = f"req_{getrandbits(96):024x}"
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":

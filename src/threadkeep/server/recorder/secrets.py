@@ -22,7 +22,7 @@ _SCHEME: Final = re.compile(r"(?:[A-Za-z][\w-]*\s+(?=\S)|bearer$)", re.IGNORECAS
 
 def unquoted(text: str) -> str:
     """Return a text of a URL without its percent-encoding, however often it was encoded."""
-    for _ in range(_MAX_ENCODINGS):
+    for _ in range(_MAX_ENCODINGS if "%" in text else 0):
         text, before = unquote(text), text
         if text == before:
             break

@@ -73,6 +73,8 @@ class Wanted(NamedTuple):
         query = self.query
         if query.labels and not query.calls:
             *counts, most = queries.label_counts(query).fetch_all(connection, self.parameters)[0]
+            if not min(counts):
+                return (), None
             if min(counts) < most:
                 query = query._replace(start=counts.index(min(counts)))
         rows = queries.conversation_page(query).fetch_all(connection, self.parameters)
