@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
+import re
 import sqlite3
 from collections.abc import Iterator
 from typing import Any
@@ -74,6 +75,18 @@ def test_items_are_those_of_the_columns(stored: Store, name: str) -> None:
     assert found == columns != []
     if name in PLAIN:
         assert isinstance(packed.entries, PackedEntries)
+
+
+@both
+def test_no_text_is_kept_twice_once_items_are_looked_at(stored: Store) -> None:
+    conversation = stored.create_conversation(model="gpt-5.4")
+    conversation.add_items(PLAIN["calls"])
+    packed = read(conversation)[2].entries
+    elements, last, entries = packed.elements(), packed[-1], list(packed)
+    assert all(text is entry.payload for text, entry in zip(packed.texts, entries, strict=True))
+    assert (packed.elements(), packed[-1]) == (elements, last)
+    assert packed.has_text(re.compile(b"call_id"))
+    assert not packed.has_text(re.compile(b"nothing"))
 
 
 @both

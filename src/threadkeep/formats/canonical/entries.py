@@ -384,11 +384,11 @@ class PackedEntries(Sequence[ItemEntry]):
 
     def elements(self) -> bytes:
         """The payloads with commas between them."""
-        return b",".join(self.texts) if self._joined is None else self._joined.replace(BREAK, b",")
+        return b",".join(self.texts) if (joined := self._joined) is None else joined.replace(BREAK, b",")
 
     def has_text(self, pattern: re.Pattern[bytes]) -> bool:
         """Whether a payload has such a text in it."""
-        return any(map(pattern.search, self.texts if self._joined is None else (self._joined,)))
+        return any(map(pattern.search, self.texts if (joined := self._joined) is None else (joined,)))
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -415,8 +415,9 @@ class PackedEntries(Sequence[ItemEntry]):
     def _all(self) -> list[ItemEntry]:
         entries = self._entries
         if entries is None:
-            texts = self.texts if self._joined is None else self._joined.split(BREAK)
+            texts = self.texts if (joined := self._joined) is None else joined.split(BREAK)
             entries = self._entries = list(map(_entry, self._lines, texts))
+            self.texts, self._joined = texts, None  # in this order: no text is kept twice, and other threads read these
         return entries
 
 
