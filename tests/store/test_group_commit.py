@@ -29,6 +29,9 @@ WRITERS = 6
 ANSWER = an_answer("Hello", id="resp_1")
 
 
+both_ways = pytest.mark.parametrize("way", ["threads", "one thread"])
+
+
 @pytest.fixture(autouse=True)
 def _slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A group takes as many as wait, however slowly the first ones write."""
@@ -49,9 +52,19 @@ def commits_of(store: Any) -> list[object]:
 
 
 @contextmanager
-def held_back(store: Any, calls: Sequence[Callable[[], object]]) -> Iterator[list[Future[Any]]]:
+def held_back(store: Any, calls: Sequence[Callable[[], object]], way: str = "threads") -> Iterator[list[Future[Any]]]:
     """Let these calls wait for the end of a unit of work, one behind the other: the first one leads the others."""
     writers = store.handle.transactions.writers
+    if way == "one thread":
+        with ThreadPoolExecutor(1) as pool:
+            with store.begin():
+                running = pool.submit(groups.run_calls, calls)
+                wait_until(partial(writers.has, len(calls) - 1))
+            futures = [Future[Any]() for _ in calls]
+            for future, (result, error) in zip(futures, running.result(), strict=True):
+                future.set_result(result) if error is None else future.set_exception(error)
+            yield futures
+        return
     with ThreadPoolExecutor(len(calls)) as pool:
         with store.begin():
             futures = []
@@ -82,10 +95,11 @@ def check(store: Any, talks: Sequence[Conversation], missing: Sequence[int] = ()
     assert not store.check().findings
 
 
-def test_turns_that_wait_are_committed_together(store: Any) -> None:
+@both_ways
+def test_turns_that_wait_are_committed_together(store: Any, way: str) -> None:
     talks = conversations(store)
     commits = commits_of(store)
-    with held_back(store, turns(talks)) as futures:
+    with held_back(store, turns(talks), way) as futures:
         assert [future.result().response.stored.number for future in futures] == [0] * WRITERS
     assert len(commits) == 2  # that of the unit of work, and one for all turns
     check(store, talks)
@@ -102,13 +116,14 @@ def test_each_writer_commits_alone_where_the_store_is_told_so(empty_database: Da
         check(store, talks)
 
 
+@both_ways
 @pytest.mark.parametrize("refused", range(WRITERS))
-def test_a_refused_writer_fails_alone(store: Any, refused: int) -> None:
+def test_a_refused_writer_fails_alone(store: Any, way: str, refused: int) -> None:
     talks = conversations(store)
     commits = commits_of(store)
     calls = turns(talks)
     calls[refused] = partial(talks[refused].user, "never", expected_head=7)
-    with held_back(store, calls) as futures:
+    with held_back(store, calls, way) as futures:
         errors = [future.exception() for future in futures]
     assert [type(error) for error in errors if error is not None] == [HeadConflict]
     assert isinstance(errors[refused], HeadConflict)
@@ -116,8 +131,9 @@ def test_a_refused_writer_fails_alone(store: Any, refused: int) -> None:
     check(store, talks, missing=[refused])
 
 
+@both_ways
 @pytest.mark.parametrize("error", [asyncio.CancelledError(), SystemExit(3)], ids=["cancelled", "exit"])
-def test_what_ends_the_work_of_one_writer_ends_no_other(store: Any, error: BaseException) -> None:
+def test_what_ends_the_work_of_one_writer_ends_no_other(store: Any, way: str, error: BaseException) -> None:
     """Also what is no Exception, such as the end of a task for which a function of the work was called."""
     talks = conversations(store)
     commits = commits_of(store)
@@ -128,14 +144,15 @@ def test_what_ends_the_work_of_one_writer_ends_no_other(store: Any, error: BaseE
         raise error
 
     calls[2] = partial(store.handle.transactions.write, leave, is_short=True)
-    with held_back(store, calls) as futures:
+    with held_back(store, calls, way) as futures:
         assert [future.exception() for future in futures] == [error if n == 2 else None for n in range(WRITERS)]
     assert len(commits) == 2  # that of the unit of work, and one for all others
     check(store, talks, missing=[2])
     assert {talk.title for talk in store.list_conversations()} == {None}
 
 
-def test_the_same_key_is_used_once_within_a_group(store: Any) -> None:
+@both_ways
+def test_the_same_key_is_used_once_within_a_group(store: Any, way: str) -> None:
     [talk] = conversations(store, 1)
     handles = [store.get_conversation(talk.id) for _ in range(5)]
     asked = ["asked 0"] * 4 + ["something else"]
@@ -143,23 +160,25 @@ def test_the_same_key_is_used_once_within_a_group(store: Any) -> None:
         partial(handle.add_turn, text, ANSWER, "open_responses", idempotency_key="k")
         for handle, text in zip(handles, asked, strict=True)
     ]
-    with held_back(store, calls) as futures:
+    with held_back(store, calls, way) as futures:
         assert [future.result().response.replayed for future in futures[:4]] == [False, True, True, True]
         assert isinstance(futures[4].exception(), IdempotencyConflict)
     check(store, [talk])
 
 
-def test_writers_of_one_conversation_get_positions_in_their_order(store: Any) -> None:
+@both_ways
+def test_writers_of_one_conversation_get_positions_in_their_order(store: Any, way: str) -> None:
     [talk] = conversations(store, 1)
     handles = [store.get_conversation(talk.id) for _ in range(WRITERS)]
     calls = [partial(handle.user, f"said {number}") for number, handle in enumerate(handles)]
-    with held_back(store, calls) as futures:
+    with held_back(store, calls, way) as futures:
         assert [future.result().position for future in futures] == [*range(1, WRITERS + 1)]
     assert texts_of(talk.transcript())[1:] == [f"said {number}" for number in range(WRITERS)]
 
 
+@both_ways
 @pytest.mark.parametrize("large", range(3))
-def test_where_the_database_takes_back_the_whole_group_each_writes_alone(store: Any, large: int) -> None:
+def test_where_the_database_takes_back_the_whole_group_each_writes_alone(store: Any, way: str, large: int) -> None:
     """SQLite rolls back everything when the file is full."""
     talks = conversations(store, 3)
     engine = store.handle.transactions.engine
@@ -172,7 +191,7 @@ def test_where_the_database_takes_back_the_whole_group_each_writes_alone(store: 
     calls[large] = lambda: talks[large].user("x" * 4_000_000)
     store.handle.transactions.before_fork()  # what is open is closed, so that each connection has the limit
     event.listen(engine, "connect", limit)
-    with held_back(store, calls) as futures:
+    with held_back(store, calls, way) as futures:
         errors = [future.exception() for future in futures]
     assert [isinstance(error, OperationalError) and "full" in str(error) for error in errors] == [
         number == large for number in range(3)
@@ -180,8 +199,9 @@ def test_where_the_database_takes_back_the_whole_group_each_writes_alone(store: 
     check(store, talks, missing=[large])
 
 
+@both_ways
 @pytest.mark.parametrize("error", [OperationalError("COMMIT", {}, Exception("disk I/O error")), KeyboardInterrupt()])
-def test_a_commit_that_fails_takes_no_other_writer_with_it(store: Any, error: BaseException) -> None:
+def test_a_commit_that_fails_takes_no_other_writer_with_it(store: Any, way: str, error: BaseException) -> None:
     """Each writes alone then. Only what interrupts the leader is its own failure."""
     talks = conversations(store)
     errors = iter([None, error])  # that of the unit of work, and that of the group
@@ -191,7 +211,7 @@ def test_a_commit_that_fails_takes_no_other_writer_with_it(store: Any, error: Ba
             raise found
 
     event.listen(store.handle.transactions.engine, "commit", fail)
-    with held_back(store, turns(talks)) as futures:
+    with held_back(store, turns(talks), way) as futures:
         failures = [future.exception() for future in futures]
     is_interrupted = isinstance(error, KeyboardInterrupt)
     assert failures == [error if is_interrupted else None, *[None] * (WRITERS - 1)]
@@ -230,13 +250,14 @@ def fail(error: BaseException) -> None:
 NAME: ContextVar[str] = ContextVar("name")
 
 
-def test_work_sees_the_context_variables_of_its_caller(store: Any) -> None:
+@both_ways
+def test_work_sees_the_context_variables_of_its_caller(store: Any, way: str) -> None:
     def named(name: str) -> object:
         NAME.set(name)
         return store.handle.transactions.write(lambda _connection: NAME.get(), is_short=True)
 
     calls = [partial(named, name) for name in ("one", "two", "three")]
-    with held_back(store, calls) as futures:
+    with held_back(store, calls, way) as futures:
         assert [future.result() for future in futures] == ["one", "two", "three"]
 
 
@@ -256,3 +277,45 @@ def test_tasks_of_an_async_store_and_streams_share_transactions(empty_database: 
             return len(commits)
 
     assert asyncio.run(run()) == 2
+
+
+def test_a_batch_of_calls_that_are_led_by_others_goes_on(store: Any) -> None:
+    """Also where the first one fails, and others of the batch are to lead."""
+    talks, writers = conversations(store), store.handle.transactions.writers
+    calls = turns(talks)
+    errors = [OperationalError("COMMIT", {}, Exception("disk I/O error"))]
+    with ThreadPoolExecutor(2) as pool:
+        with store.begin():
+            first = pool.submit(calls[0])
+            wait_until(partial(writers.has, 0))
+            batch = pool.submit(groups.run_calls, calls[1:])
+            wait_until(partial(writers.has, WRITERS - 1))
+            event.listen(store.handle.transactions.engine, "commit", lambda _: fail_once(errors, writers))
+        assert first.exception() is None
+        assert [error for _, error in batch.result()] == [None] * (WRITERS - 1)
+    check(store, talks)
+
+
+def fail_once(errors: list[OperationalError], writers: groups.WriterQueue) -> None:
+    """Fail the COMMIT of the whole group."""
+    if writers.has(0) and errors:
+        raise errors.pop()
+
+
+def test_answers_of_one_event_loop_share_transactions(empty_database: Database) -> None:
+    async def run() -> tuple[int, int]:
+        async with AsyncStore(empty_database.url, search=False) as store:
+            talks = [store.face_of((await store.create_conversation(model="m")).sync) for _ in range(8)]
+            commits = commits_of(store.sync)
+            recorders = [talk.stream_response("open_responses") for talk in talks]
+            await asyncio.gather(*(recorder.__aenter__() for recorder in recorders))
+            begun = len(commits)
+            for recorder in recorders:
+                await recorder.feed({"type": "response.completed", "response": ANSWER})
+            await asyncio.gather(*(recorder.__aexit__(None, None, None) for recorder in recorders))
+            assert [(await talk.get_response(0)).status for talk in talks] == ["completed"] * 8
+            return begun, len(commits)
+
+    begun, ended = asyncio.run(run())
+    assert begun <= 2
+    assert ended <= 12  # each batch of events is one of its own

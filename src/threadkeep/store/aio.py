@@ -33,6 +33,7 @@ from typing import (
     TypeVar,
     overload,
 )
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_scoped_session
@@ -61,7 +62,6 @@ from threadkeep.store.work import (
     idempotency,
     refs,
     replicas,
-    tenants,
     transactions,
     units,
     validation,
@@ -91,7 +91,8 @@ async def run_in_greenlet(function: Callable[P, T], /, *args: P.args, **kwargs: 
 
 async def run_in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     """Call a function in a worker thread; if the task is cancelled, it stops before its next transaction."""
-    return await _run_in(None, partial(function, *args, **kwargs))
+    submit = partial(asyncio.get_running_loop().run_in_executor, None)
+    return await _run_in(submit, partial(function, *args, **kwargs))
 
 
 class UnitThread:
@@ -105,7 +106,8 @@ class UnitThread:
 
     async def __call__(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call the function and return its result."""
-        return await _run_in(self._executor, partial(function, *args, **kwargs))
+        submit = partial(asyncio.get_running_loop().run_in_executor, self._executor)
+        return await _run_in(submit, partial(function, *args, **kwargs))
 
     def end(self) -> None:
         """End the thread, as soon as it has nothing to do."""
@@ -114,11 +116,61 @@ class UnitThread:
             executor.shutdown(wait=False)
 
 
+class ThreadBatches:
+    """Runs calls of one event loop in one worker thread: all that come meanwhile, at once (`groups.run_calls`).
+
+    Threads that write at the same time wait for each other, and each takes Python's lock from the event loop.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
+        self._is_running = False
+
+    async def __call__(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call the function and return its result."""
+        return await _run_in(self._submit, partial(function, *args, **kwargs))
+
+    def _submit(self, call: Callable[[], T]) -> asyncio.Future[T]:
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.append((call, done))
+        if not self._is_running:
+            self._run()
+        return done
+
+    def _run(self) -> None:
+        some, self._waiting = self._waiting, []
+        calls = [call for call, _ in some]
+        running = asyncio.get_running_loop().run_in_executor(None, groups.run_calls, calls)
+        self._is_running = True
+        running.add_done_callback(partial(self._end, [done for _, done in some]))
+
+    def _end(self, waiting: Sequence[asyncio.Future[Any]], running: asyncio.Future[Sequence[groups.Outcome]]) -> None:
+        self._is_running, failure = False, running.exception()
+        outcomes = [(None, failure)] * len(waiting) if failure is not None else running.result()
+        for done, (result, error) in zip(waiting, outcomes, strict=True):
+            if not done.done():  # else nobody waits any more
+                done.set_result(result) if error is None else done.set_exception(error)
+        if self._waiting:
+            self._run()
+
+
 class StoreRunner:
     """Runs the calls of a store, whose database the first one opens; `opening` does that where `run` is for others."""
 
-    def __init__(self, root: tenants.StoreRoot, run: Runner, opening: Runner | None = None) -> None:
-        self.run, self._root, self._opening = run, root, opening or run
+    def __init__(self, store: handle.StoreHandle, run: Runner, opening: Runner | None = None) -> None:
+        self.run, self._store, self._root, self._opening = run, store, store.root, opening or run
+        self._batches: WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadBatches] = WeakKeyDictionary()
+
+    async def together(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Like a call of this, for what writes and waits for nothing else: on SQLite, in one thread with others."""
+        await self.open()
+        place, loop = self._store.transactions, asyncio.get_running_loop()
+        is_grouping = isinstance(place, transactions.EngineTransactions) and place.is_grouping
+        if self.run is not run_in_thread or not is_grouping or self._store.resources.blobs is not None:
+            return await self.run(function, *args, **kwargs)
+        if (batches := self._batches.get(loop)) is None:
+            batches = self._batches[loop] = ThreadBatches()
+        return await batches(function, *args, **kwargs)
 
     async def __call__(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Open the database if that was not done; call the function and return its result."""
@@ -132,14 +184,14 @@ class StoreRunner:
 
     def by(self, run: Runner) -> StoreRunner:
         """Return a runner for calls of the same store that run in another way."""
-        return StoreRunner(self._root, run, self._opening)
+        return StoreRunner(self._store, run, self._opening)
 
 
-async def _run_in(executor: ThreadPoolExecutor | None, call: Callable[[], T]) -> T:
+async def _run_in(submit: Callable[[Callable[[], T]], asyncio.Future[T]], call: Callable[[], T]) -> T:
     cancelled, context = Event(), copy_context()
     context.run(transactions.TASK_CANCELLED.set, cancelled)
     try:
-        return await asyncio.get_running_loop().run_in_executor(executor, context.run, call)
+        return await submit(partial(context.run, call))
     except asyncio.CancelledError:
         cancelled.set()
         raise
@@ -260,7 +312,7 @@ class AsyncStore:
             is_owned=not isinstance(url, Engine | AsyncEngine), search=search, notify=notify, blobs=blobs,
             reads=replicas.replica_reads(read_url, engine, is_async=True), group_commit=group_commit,
         )  # fmt: skip
-        self.sync, self.call = from_handle(Store, handle), StoreRunner(handle.root, run)
+        self.sync, self.call = from_handle(Store, handle), StoreRunner(handle, run)
 
     if not TYPE_CHECKING:  # they refuse it, too
 
@@ -452,7 +504,7 @@ def async_face(store: Store | AsyncStore) -> AsyncStore:
     if not isinstance(store, Store):
         raise jsontext.mismatch(errors.InvalidOption, "a Store or an AsyncStore", store, "store")
     face = object.__new__(AsyncStore)
-    face.sync, face.call = store, StoreRunner(store.handle.root, run_in_thread)
+    face.sync, face.call = store, StoreRunner(store.handle, run_in_thread)
     return face
 
 
@@ -594,9 +646,15 @@ class AsyncRecorder(RecorderAttributes):
             self.writer = writer
         else:
             self._make = writer
-        self.run = run
+        self._run = run
         self.lock = asyncio.Lock()
         self.heartbeat: AsyncHeartbeat | None = None
+
+    async def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function of the writer and return its result; that of a small answer together with others'."""
+        is_large = hasattr(self, "writer") and self.writer.received_bytes > connections.LARGE_BYTES
+        run = self._run if is_large or not isinstance(self._run, StoreRunner) else self._run.together
+        return await run(function, *args, **kwargs)
 
     def _start(self) -> None:
         if self._make is None:

@@ -12,9 +12,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import copy_context
+from queue import Empty, SimpleQueue
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
+from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]
 from sqlalchemy import Connection, text
 
 from threadkeep.db import backends, driver
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Lend = Callable[[], AbstractContextManager[Connection]]
+Outcome: TypeAlias = tuple[Any, BaseException | None]  # what a call returns, or raises
 
 TURN_SECONDS: Final = 5.0  # how long a writer to SQLite waits for its turn before it tries the database's own lock
 MAX_MEMBERS: Final = 64  # of a group
@@ -70,32 +73,52 @@ class WriterQueue:
 
         The work may be run by another thread, with the context variables of this one, and again after a rollback.
         """
-        member = _Member(work, retries)
-        while not member.is_done:
-            if self._leads(member):
-                self._lead(member, lend)
+        member, current = _Member(work, retries), getcurrent()
+        if isinstance(current, _Call):
+            current.parent.switch(self, lend, member)  # which returns when it is done
+        else:
+            self.write_all([member], lend)
         if member.error is not None:
             raise member.error
         return member.result
 
-    def _leads(self, member: _Member[Any]) -> bool:
-        """Wait until others have written, or have led the member; return whether it has to lead."""
-        with self._lock:
-            if not self._is_led:
-                self._is_led = True
-                return True
-            member.wait_behind(self._waiting)
+    def write_all(self, members: Sequence[_Member[Any]], lend: Lend) -> None:
+        """Run the work of the members of a thread, until all of it is done."""
+        woken = SimpleQueue[None]()
+        while left := [member for member in members if not member.is_done]:
+            with self._lock:
+                for member in left:
+                    self._join(member, woken)
+            leader = next((member for member in left if member.leads), None)
+            if leader is None:
+                self._wait(left, woken)
+            else:
+                leader.leads = False
+                self._lead(leader, lend)
+
+    def _join(self, member: _Member[Any], woken: SimpleQueue[None]) -> None:
+        """Have a member lead, or wait behind others, unless it does."""
+        if not member.is_new:
+            return
+        member.is_new, member.woken = False, woken
+        if self._is_led:
+            self._waiting.append(member)
+        else:
+            self._is_led = member.leads = True
+
+    def _wait(self, members: Sequence[_Member[Any]], woken: SimpleQueue[None]) -> None:
+        """Wait until others have written, or have led one of the members, or it is to lead."""
         is_woken = False
         try:
-            is_woken = member.woken.acquire(timeout=TURN_SECONDS)
+            with suppress(Empty):
+                woken.get(timeout=TURN_SECONDS)
+                is_woken = True
         finally:
-            with self._lock:
-                if member in self._waiting:  # interrupted; or it leads now, unasked, and waits for SQLite's own lock
-                    self._waiting.remove(member)
-                    member.leads = True
-        if not is_woken and not member.leads:
-            member.woken.acquire()
-        return member.leads
+            if not is_woken:
+                with self._lock:
+                    for member in [member for member in members if member in self._waiting]:
+                        self._waiting.remove(member)  # interrupted; or it leads now, unasked, and …
+                        member.leads = True  # … waits for SQLite's own lock
 
     def _lead(self, leader: _Member[Any], lend: Lend) -> None:
         """Write what a member has to write, and what those behind it have."""
@@ -105,7 +128,7 @@ class WriterQueue:
             with self.turn(), lend() as connection:
                 connection.begin()
                 backends.backend_of(connection).begin(connection, is_checked=False)
-                leader.result = leader.work(connection)
+                leader.run(connection)
                 while not leader.is_alone and (member := self._next(len(others), until)) is not None:
                     others.append(member)
                     member.run_in_savepoint(connection)
@@ -121,7 +144,7 @@ class WriterQueue:
             member.settle(is_lost=failed and not (member is leader and is_interrupted))
         self._pass_on()
         for member in others:
-            member.woken.release()
+            member.woken.put(None)
 
     def _next(self, count: int, until: float) -> _Member[Any] | None:
         """Take the next member of a group that has so many others."""
@@ -136,37 +159,36 @@ class WriterQueue:
             if self._waiting:
                 member = self._waiting.popleft()
                 member.leads = True
-                member.woken.release()
+                member.woken.put(None)
 
 
 class _Member(Generic[T]):
     """What a thread wants to write, and what has become of it."""
 
     result: T
-    woken: Lock
+    woken: SimpleQueue[None]  # of its thread
 
     def __init__(self, work: Callable[[Connection], T], retries: connections.Retries) -> None:
-        self.work, self.retries, self._context = work, retries, copy_context()
+        self._work, self.retries, self._context = work, retries, copy_context()
         self.error: BaseException | None = None
         self.is_done = self.is_alone = self.leads = False
-
-    def wait_behind(self, waiting: deque[_Member[Any]]) -> None:
-        """Join a queue."""
-        self.woken, self.leads = Lock(), False
-        self.woken.acquire()
-        waiting.append(self)
+        self.is_new = True  # whether it neither waits nor leads yet
 
     def settle(self, *, is_lost: bool) -> None:
         """Be done, or be run once more, alone: the group was rolled back."""
-        self.is_done, self.is_alone = not is_lost, is_lost
+        self.is_done, self.is_alone, self.is_new = not is_lost, is_lost, is_lost
         if is_lost:
             self.error = None
+
+    def run(self, connection: Connection) -> None:
+        """Run the work with the context variables of its caller, which is not always the one who runs it."""
+        self.result = self._context.run(self._work, connection)
 
     def run_in_savepoint(self, connection: Connection) -> None:
         """Run the work; what fails is taken back, and is the member's own failure."""
         _SAVE.execute(connection, {})
         try:
-            self.result = self._context.run(self.work, connection)
+            self.run(connection)
         except connections.Replay as replay:
             self.result = replay.result
         except KeyboardInterrupt:  # of the thread that leads
@@ -179,6 +201,38 @@ class _Member(Generic[T]):
             return
         _TAKE_BACK.execute(connection, {})  # fails where SQLite has rolled back everything
         _KEEP.execute(connection, {})
+
+
+class _Call(greenlet):  # type: ignore[misc]
+    """A call of a batch: what it returns or raises."""
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        super().__init__()
+        self._function = function
+
+    def run(self) -> Outcome:
+        try:
+            return self._function(), None
+        except BaseException as error:  # noqa: BLE001 - it is raised to who waits for the call
+            return None, error
+
+
+def run_calls(functions: Sequence[Callable[[], Any]]) -> list[Outcome]:
+    """Run calls in one thread, each in a greenlet: all go on until they write, write together, and go on."""
+    calls = [_Call(function) for function in functions]
+    results: dict[_Call, Outcome] = {}
+    while left := [call for call in calls if call not in results]:
+        waiting: dict[WriterQueue, tuple[Lend, list[_Member[Any]]]] = {}
+        for call in left:
+            found = call.switch()
+            if call.dead:
+                results[call] = found
+            else:
+                queue, lend, member = found
+                waiting.setdefault(queue, (lend, []))[1].append(member)
+        for queue, (lend, members) in waiting.items():
+            queue.write_all(members, lend)
+    return [results[call] for call in calls]
 
 
 def run_units(transactions: EngineTransactions, works: Sequence[units.Work[T]]) -> list[T | Exception]:
