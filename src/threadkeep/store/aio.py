@@ -73,6 +73,7 @@ T = TypeVar("T")
 C = TypeVar("C", bound=Callable[..., Any])
 Method: TypeAlias = Callable[Concatenate[Any, P], T]
 FACES: Final = re.compile(r"\b(Store|UnitOfWork|Conversation|Recorder|ChangeWatcher|Iterator)\b")
+POOLED: Final = 5  # connections that pools keep open, at least: those beyond are made and closed each time
 TAKEN: Final = 100  # elements of an iterator, with one switch to the worker thread or greenlet
 AsyncMethod: TypeAlias = Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]
 
@@ -775,12 +776,14 @@ def begun_at(store: AsyncStore, moment: datetime) -> AsyncStore:
 class UnitBatches:
     """Runs short units of work of one event loop, in one database; on SQLite, those that come meanwhile go together.
 
-    They share a transaction and the switch to the worker thread. Each has its own result or error.
+    They share a transaction and the switch to the worker thread. Each has its own result or error. On a server, each
+    has a transaction of its own, and no more run at once than connections are kept open.
     """
 
     def __init__(self) -> None:
         self._waiting: list[tuple[units.Work[Any], asyncio.Future[Any]]] = []
         self._writing: asyncio.Task[None] | None = None
+        self._connections = asyncio.Semaphore(POOLED)
 
     async def run(
         self, store: AsyncStore, function: Callable[Concatenate[Store, P], T], /, *args: P.args, **kwargs: P.kwargs
@@ -792,7 +795,8 @@ class UnitBatches:
             return function(from_handle(Store, replace(store.sync.handle, transactions=unit)), *args, **kwargs)
 
         if not (isinstance(place, transactions.EngineTransactions) and place.is_grouping):
-            return await store.call(place.run_unit, run, is_short=True)
+            async with self._connections:
+                return await store.call(place.run_unit, run, is_short=True)
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.append((run, done))
         if self._writing is None:
