@@ -220,7 +220,7 @@ def test_an_agent_that_remembers_something_is_beside_the_history_that_it_reads(r
     assert [one.usage().attempts for one in (conversation, memory)] == [2, 2]
 
 
-def test_side_calls_are_looked_for_in_two_statements(recorded: Recorded) -> None:
+def test_side_calls_are_looked_for_in_one_statement_where_there_are_none(recorded: Recorded) -> None:
     """At each call, for summaries that they may have been asked for; those of the first call are not counted."""
     history = ["Build it"]
     statements: list[list[str]] = []
@@ -238,7 +238,7 @@ def test_side_calls_are_looked_for_in_two_statements(recorded: Recorded) -> None
     finally:
         event.remove(Engine, "before_cursor_execute", note)
     looked_for = [sum("'parent'" in one or "_labels" in one for one in some) for some in statements]
-    assert looked_for[1:] == [2, 2]
+    assert looked_for[1:] == [1, 1]
 
 
 def test_leading_messages_are_those_of_the_latest_request(recorded: Recorded) -> None:
