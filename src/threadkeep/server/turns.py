@@ -176,7 +176,7 @@ class Turn:
         options: what the request asks for, apart from the model's settings.
         face: the conversation; for a new one, the store in which it is created.
         input: what the request adds to the conversation; there is none any more when the answer has begun.
-        rendered: the request to the provider; set when the answer begins.
+        rendered: the request to the provider; set when the answer begins, and without its body once that is asked.
         is_begun: whether the input and the beginning of an answer are stored.
         is_taken_back: whether the input was removed with the end of a failed answer.
         is_replayed: whether the answer was stored before, under the same key.
@@ -487,9 +487,9 @@ async def _asked(turn: Turn, recorder: AsyncRecorder, hold: Hold) -> AsyncGenera
     if recorder.replayed:
         return
     model, most = turn.upstream.model or turn.options.model, turn.call.service.max_answer_bytes
-    seconds = turn.call.service.max_answer_seconds
     asked = turn.upstream.batches(_payload(turn, model), model, most, hold)
-    async with aclosing(until_end(asked, recorder.writer, seconds)) as answer:
+    turn.rendered = replace(turn.rendered, source=b"")  # which is as large as the history, and an answer may take long
+    async with aclosing(until_end(asked, recorder.writer, turn.call.service.max_answer_seconds)) as answer:
         async for batch in answer:
             yield batch
             if recorder.writer.received_bytes > most:

@@ -156,10 +156,11 @@ class _HttpAsk:
     ) -> AsyncGenerator[Sequence[Any]]:
         """Yield the events of the answer of a model, of at most so many bytes, in lists of those that came at once."""
         path = self._api.path.format(model=quote(wanted, safe=""))
-        content = dumps({**payload, **self._api.changes}, REQUEST_DEPTH)
         headers = {**self._headers(), "accept-encoding": "identity"}
+        asked = self._answer(path, dumps({**payload, **self._api.changes}, REQUEST_DEPTH), headers)
+        del payload  # which may be large, and an answer may take long
         try:
-            async with self._answer(path, content, headers) as response:
+            async with asked as response:
                 if not response.is_success:
                     raise await _refusal(self._name, response, self._key)
                 self._check_encoding(provider_answers.encodings(response.headers))
@@ -194,6 +195,7 @@ class _HttpAsk:
         async with self._stream(self._base, path, content, headers) as response:
             versioned = self._base + self._api.version
             if response.status_code != _NOT_FOUND or versioned == self._base or _VERSION.search(self._base):
+                del content
                 yield response
                 return
             async with self._stream(versioned, path, content, headers) as second:
@@ -204,7 +206,8 @@ class _HttpAsk:
     def _stream(
         self, base: str, path: str, content: bytes, headers: Any
     ) -> AbstractAsyncContextManager[httpx2.Response]:
-        return self._client().stream("POST", _url(base + path), content=content, headers=headers)
+        headers = {**headers, "content-length": str(len(content))}
+        return self._client().stream("POST", _url(base + path), content=_sent_once(content), headers=headers)
 
     def _headers(self) -> dict[str, str]:
         headers = {"content-type": "application/json", **self._api.headers}
@@ -243,6 +246,11 @@ class _HttpAsk:
         client = self._clients.pop(asyncio.get_running_loop(), None)
         if client is not None:
             await client.aclose()
+
+
+async def _sent_once(content: bytes) -> AsyncGenerator[bytes]:
+    """A body that is not kept while its answer comes."""
+    yield content
 
 
 @lru_cache

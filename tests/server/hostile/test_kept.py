@@ -13,6 +13,7 @@ import pytest
 from tests.databases import Database
 from tests.server.hostile.providers import DONE, FACES, Script, World, delta, hostile, sse
 from tests.waiting import wait_until
+from threadkeep import Rendered
 from threadkeep.server.event_streams import EventStream
 from threadkeep.server.recorder.exchanges import Exchange
 from threadkeep.server.turns import Turn, TurnInput
@@ -66,7 +67,7 @@ def test_of_a_stream_that_has_ended_nothing_is_kept(database: Database, face: st
 
 @pytest.mark.parametrize("face", ["responses", "rest", "chat"])
 def test_while_an_answer_goes_on_its_body_is_not_kept(database: Database, face: str) -> None:
-    """A page sends all that it shows, and a request what its provider is not sent."""
+    """Nor what the provider was sent. A page sends all that it shows, and a request what its provider is not sent."""
     with hostile(database, "rest" if face == "chat" else face, "chat_completion", Script(after="open")) as world:
         if face == "responses":
             body: Any = {"model": "m", "input": "Hi", "background": True, "unknown": "x" * 100_000}
@@ -81,3 +82,8 @@ def test_while_an_answer_goes_on_its_body_is_not_kept(database: Database, face: 
         assert answer.is_success
         wait_until(lambda: world.provider.calls == 1 and not kept(TurnInput))
         assert kept(Turn), "the answer goes on"
+        wait_until(lambda: not any(one.source for one in kept(Rendered)))
+        [request] = [one for one in kept(httpx2.Request) if one.url.path.endswith("/chat/completions")]
+        assert "content-length" in request.headers
+        with pytest.raises(httpx2.RequestNotRead):
+            _ = request.content
