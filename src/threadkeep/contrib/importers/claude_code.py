@@ -355,7 +355,8 @@ class _Chain:
         if message.get("model") == SYNTHETIC:
             return
         before = self.answers.get(id_)
-        usage = cumulative(None if before is None else before.usage, object_of(message, "usage") or None)
+        known, told = None if before is None else before.usage, object_of(message, "usage") or None
+        usage = known if told == known else cumulative(known, told)
         reason = text_of(message, "stop_reason") or (None if before is None else before.finish_reason)
         if before is not None and before.usage and _output(usage) > _output(before.usage):
             self.grown.add(id_)
@@ -391,7 +392,8 @@ class _Chain:
         self._forget_copies(session)
         entries = [entry for uuid in self.lines for entry in self._entries(uuid, skipped)]
         lines = [found.value for found in self.lines.values()]
-        about = {name: text for line in lines for key, name in PROPERTIES.items() if (text := text_of(line, key))}
+        told = ((name, (text_of(line, key) for line in reversed(lines))) for key, name in PROPERTIES.items())
+        about = {name: text for name, texts in told if (text := next(filter(None, texts), None))}
         id_ = session.session_id()
         labels = {"agent": self.agent, "parent": f"{ClaudeCode.name}:{id_}"} if self.agent else {}
         if forked := [one for one in self.origins.values() if one != id_]:

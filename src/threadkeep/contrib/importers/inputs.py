@@ -109,9 +109,10 @@ class Input:
 
     @cached_property
     def _head_lines(self) -> Iterator[JsonObject]:
-        *whole, last = self.head.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-        lines = whole if len(self.head) == HEAD else [*whole, last]
-        return (value for line in lines if isinstance(value := _value(line), dict))
+        is_cut = len(self.head) == HEAD
+        head = io.BytesIO(self.head.removeprefix(b"\xef\xbb\xbf"))
+        values = (_value(line) for line in head if line.endswith(b"\n") or not is_cut)
+        return (value for value in values if isinstance(value, dict))
 
     def fingerprint(self) -> str | None:
         """What changes when the file does: its size, its time, and how it begins; None for what is no file."""

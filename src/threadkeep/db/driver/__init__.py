@@ -237,7 +237,7 @@ class CompiledStatement:
 
     def bind_many(self, rows: Sequence[Parameters]) -> list[Any]:
         """The parameters of many rows as the driver takes them, processed column by column; each row has them all."""
-        columns = [[row[name] for row in rows] for name in self.names]
+        columns: list[Sequence[Any]] = [*zip(*map(self._pick, rows), strict=True)] if rows else [()] * len(self.names)
         for index, processor in self._processors:
             column = columns[index]
             is_as_it_is = processor is escaped_or_none and is_plain("".join(filter(None, column)))

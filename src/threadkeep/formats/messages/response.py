@@ -15,12 +15,12 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, value_at
 from threadkeep.domain.response import Response
-from threadkeep.domain.usage import Usage
+from threadkeep.domain.usage import Usage, figure
 from threadkeep.errors import StreamChunk
 from threadkeep.formats.messages.fields import INCOMPLETE, NAME, STATUSES
 from threadkeep.formats.messages.parts import items_of
 from threadkeep.formats.shared import parsing, provider_errors
-from threadkeep.formats.shared.usage import READ, WRITTEN, added, beyond_total, count_at, messages_figures
+from threadkeep.formats.shared.usage import READ, WRITTEN, added, beyond_total, messages_figures
 
 EVENTS: Final = ("message_", "content_block_", "ping")  # how the types of events of a stream begin
 _FIELDS: Final = frozenset({"id", "type", "role", "model", "content", "stop_reason", "usage"})
@@ -96,7 +96,7 @@ def usage_of(usage: JsonObject) -> Usage:
     details = dict(inputs) if isinstance(inputs, dict) else {}
     details |= {name: usage[key] for key, name in DETAILS.items() if usage.get(key) is not None}
     figures = messages_figures(usage)
-    fresh, output, read = count_at(usage, "input_tokens"), figures.output_tokens, count_at(usage, READ)
+    fresh, output, read = figure(usage.get("input_tokens")), figures.output_tokens, figure(usage.get(READ))
     counts = [count for count in (fresh, output, read, figures.cache_write_tokens) if count is not None]
     return Usage(
         input_tokens=fresh,

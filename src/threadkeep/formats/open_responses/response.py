@@ -15,7 +15,7 @@ from typing import Any, Final
 from threadkeep.domain.items import Item, check_output, item_from_object, with_given
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.response import Response
-from threadkeep.domain.usage import Usage
+from threadkeep.domain.usage import Usage, figure
 from threadkeep.errors import CannotParse, InvalidItem, StreamChunk
 from threadkeep.formats.canonical.given import shape_of
 from threadkeep.formats.canonical.items import ANSWER_KEYS, NAME, PART_KEYS
@@ -164,10 +164,10 @@ def _is_whole(part: JsonObject) -> bool:
 def usage_of(usage: JsonObject) -> Usage:
     """The token counts; input and output include what came from the cache and what was reasoning."""
     normalized = normalized_usage(
-        input_tokens=count_at(usage, "input_tokens"),
-        output_tokens=count_at(usage, "output_tokens"),
+        input_tokens=figure(usage.get("input_tokens")),
+        output_tokens=figure(usage.get("output_tokens")),
         reasoning=count_at(usage, "output_tokens_details.reasoning_tokens", "reasoning_tokens"),
-        total=count_at(usage, "total_tokens"),
+        total=figure(usage.get("total_tokens")),
         cached=count_at(usage, "input_tokens_details.cached_tokens"),
         written=count_at(usage, "input_tokens_details.cache_write_tokens"),
     )

@@ -82,6 +82,7 @@ IN_TOTAL: Final = frozenset({"message", FALLBACK})
 BEYOND_TOTAL: Final = frozenset({"compaction", "advisor_message"})
 READ: Final = "cache_read_input_tokens"
 WRITTEN: Final = "cache_creation_input_tokens"
+_TOTALS: Final = ("input_tokens", "output_tokens", READ, WRITTEN)
 # where the reasoning stands; other servers say it as OpenAI does
 REASONING: Final = ("output_tokens_details.thinking_tokens", "output_tokens_details.reasoning_tokens")
 
@@ -97,13 +98,13 @@ class Iteration(NamedTuple):
 
 def messages_figures(usage: JsonObject) -> NormalizedUsage:
     """Return the totals of a usage object of the Messages API, whose input excludes what was cached."""
-    fresh, read, written = (count_at(usage, key) for key in ("input_tokens", READ, WRITTEN))
+    fresh, output, read, written = map(figure, map(usage.get, _TOTALS))
     return normalized_usage(
         input_tokens=None if fresh is None else fresh + (read or 0) + (written or 0),
-        output_tokens=count_at(usage, "output_tokens"),
+        output_tokens=output,
         total=None,
-        reasoning=count_at(usage, *REASONING),
-        cached=count_at(usage, READ, "input_tokens_details.cached_tokens"),
+        reasoning=count_at(usage, *REASONING) if "output_tokens_details" in usage else None,
+        cached=count_at(usage, "input_tokens_details.cached_tokens") if read is None else read,
         written=written,
     )
 

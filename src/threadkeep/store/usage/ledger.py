@@ -234,8 +234,8 @@ def note_day(connection: Connection, ref: ConversationRef, now: datetime) -> Non
         rollups.invalidate(connection, ref.scope.tenant, now.date())
 
 
-def attempt_columns(attempt: Attempt, now: datetime) -> dict[str, Any]:
-    """Return the columns of the ledger row of an attempt that say what it was, with a new id.
+def attempt_columns(attempt: Attempt, now: datetime, id: int | None = None) -> dict[str, Any]:
+    """Return the columns of the ledger row of an attempt that say what it was, with a new id if it has none.
 
     Only figures that can be summed have a column; absurdly large ones count as unknown, but stay in the provider's
     object.
@@ -243,7 +243,7 @@ def attempt_columns(attempt: Attempt, now: datetime) -> dict[str, Any]:
     cost = attempt.cost
     figures = (*_COUNTS(attempt.figures), attempt.latency_ms, attempt.first_token_ms)
     return {
-        "id": ids.new_key(),
+        "id": ids.new_key() if id is None else id,
         "day": now.date(),
         "occurred_at": now,
         "provider": attempt.provider,

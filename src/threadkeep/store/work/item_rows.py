@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from itertools import islice, repeat
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection
@@ -31,6 +31,7 @@ from threadkeep.store.work.refs import BranchRef, ConversationRef, Lineage, Scop
 from threadkeep.store.work.validation import identifier
 
 _BATCH: Final = 500  # positions in one statement
+_MEDIA: Final = attrgetter("media")
 
 ENTRY_WIDTH: Final = len(ItemEntry._fields)
 _CALL_ID, _PAYLOAD, _REST = (ItemEntry._fields.index(name) for name in ("call_id", "payload", "rest"))
@@ -167,9 +168,12 @@ def insert_item_rows(
 ) -> None:
     """Rows of items of new conversations, and their media; `before` and `behind`: rows of other tables with them."""
     check_sizes(connection, rows, "an item", ("payload", "rest", "given"))
-    insert_media_of(connection, records, rows[0]["tenant_id"] if rows else 0, now)
+    has_media = any(map(_MEDIA, records))
+    if has_media:
+        insert_media_of(connection, records, rows[0]["tenant_id"], now)
     inserting.insert_rows(connection, [*before, (items_table, rows), *behind])
-    link_media_of(connection, records, rows)
+    if has_media:
+        link_media_of(connection, records, rows)
 
 
 def insert_media_of(connection: Connection, records: Iterable[ItemRecord], tenant: int, now: datetime) -> None:

@@ -247,8 +247,8 @@ def _write_attempts(connection: Connection, ref: refs.BranchRef, new: Sequence[_
     for attempt, at, number, hash_ in new:
         if hash_ not in counted:
             counted.add(hash_)
-            own = {"id": _ledger_key(hash_), "response": number, **columns}
-            rows.append(ref.columns(**ledger.attempt_columns(attempt, at) | own))
+            row = ledger.attempt_columns(attempt, at, _ledger_key(hash_))
+            rows.append(ref.columns(**row, response=number, **columns))
     if days := {row["day"] for row in rows} - {datetime.now(UTC).date()}:
         rollups.invalidate(connection, ref.scope.tenant, *days)
     insert_rows(connection, [(models.usage_records, rows)])
