@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
+from threading import current_thread
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from sqlalchemy.exc import OperationalError
 
+from tests.contrib.importers.claude_code_files import a_session
 from tests.contrib.importers.export_files import BEGUN, PNG, Export, Rollout, a_rollout, chatgpt, claude_ai
 from threadkeep import Conversation, FunctionCallOutput, Message, Store
 from threadkeep.contrib.importers import SOURCES, Input, Skipped, Transcript, import_from
@@ -77,6 +82,81 @@ def test_an_import_that_was_interrupted_goes_on(target: Store, tmp_path: Path, m
     report = import_from(target, export.write(tmp_path))
     assert report.conversations.values() == {"stored": 3, "unchanged": 3, "skipped": 0}
     assert target.statistics().items == sum(export.items.values())
+
+
+@contextmanager
+def failing_commits(store: Store, which: Container[int], *, happen: bool = False) -> Iterator[list[str]]:
+    """Have some COMMITs fail, after all if they `happen`; yields the names of the threads that do them."""
+    dialect: Any = store.handle.root.engine.dialect
+    commit, threads = dialect.do_commit, list[str]()
+
+    def fail(connection: sqlite3.Connection) -> None:
+        threads.append(current_thread().name)
+        fails = len(threads) in which
+        (connection.rollback if fails and not happen else connection.commit)()
+        if fails:
+            raise sqlite3.OperationalError("disk I/O error")
+
+    dialect.do_commit = fail
+    try:
+        yield threads
+    finally:
+        dialect.do_commit = commit
+
+
+@pytest.mark.one_database
+@pytest.mark.parametrize("happen", [False, True])
+@pytest.mark.parametrize("which", [1, 3, 5])
+def test_a_commit_that_fails_is_done_again(target: Store, tmp_path: Path, which: int, *, happen: bool) -> None:
+    """It is done by a thread while the next conversation is read."""
+    export, told = chatgpt(5, 5), list[int]()
+
+    def note(kind: str, count: int) -> None:
+        told.extend([count] if kind == "conversations" else [])
+
+    with failing_commits(target, {which}, happen=happen) as threads:
+        report = import_from(target, export.write(tmp_path), progress=note)
+    assert current_thread().name not in {*threads} - {*threads[which : which + 1]}
+    assert (report.conversations.stored, report.items.stored) == (len(export.items), sum(export.items.values()))
+    assert told == [*range(1, 6)]
+    assert target.statistics().items == report.items.stored
+    assert report.responses.stored == target.statistics().responses
+    assert not target.check().findings
+
+
+@pytest.mark.one_database
+def test_a_commit_that_fails_twice_ends_the_import_before_the_next_conversation(target: Store, tmp_path: Path) -> None:
+    export, told = chatgpt(5, 5), list[int]()
+    path = export.write(tmp_path)
+    with failing_commits(target, range(3, 100)), pytest.raises(OperationalError, match="disk I/O"):
+        import_from(target, path, progress=lambda kind, count: told.extend([count] if kind == "conversations" else []))
+    assert told == [1, 2]
+    assert target.statistics().active == 2
+    assert import_from(target, path).conversations.values() == {"stored": 3, "unchanged": 2, "skipped": 0}
+    assert target.statistics().items == sum(export.items.values())
+
+
+def test_what_reports_progress_may_fail(target: Store, tmp_path: Path) -> None:
+    """It is called while the next conversation is about to be written, which is none of its failure."""
+
+    def fail(kind: str, count: int) -> None:
+        if (kind, count) == ("conversations", 3):
+            raise ValueError("enough")
+
+    with pytest.raises(ValueError, match="enough"):
+        import_from(target, chatgpt(5, 6).write(tmp_path), progress=fail)
+    assert target.statistics().active == 3
+
+
+def test_a_session_in_two_files_in_a_row_is_one(target: Store, tmp_path: Path) -> None:
+    """The second one is found although the first one is just being committed."""
+    session = a_session(1, 5)
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{session.id}.jsonl").write_text(session.text())
+    report = import_from(target, tmp_path)
+    assert report.conversations.values() == {"stored": 1, "unchanged": 1, "skipped": 0}
+    assert target.statistics().items == report.items.stored == report.items.unchanged
 
 
 @exports

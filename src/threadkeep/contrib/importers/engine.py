@@ -113,7 +113,7 @@ def import_from(
         if chosen is None and one.is_named and _recognized(one) is None:
             hint = f"Name its source, one of {', '.join(SOURCES)}."
             raise InvalidOption(f"No source recognizes {one.name!r}.", hint=hint)
-    with _few_collections():
+    with _few_collections(), engine.grafting.behind.open():
         for one in inputs:
             if not engine.passes_over(one, chosen):
                 engine.read(one, chosen or _recognized(one))
@@ -165,7 +165,7 @@ class _Engine:
 
     def __init__(self, store: Store, user: str | None, *, dry_run: bool, progress: Progress) -> None:
         self.report = SourceReport(is_dry_run=dry_run)
-        self._store, self._grafting, self._user, self._progress = store, Grafting(store), user, progress
+        self._store, self.grafting, self._user, self._progress = store, Grafting(store), user, progress
         self._bytes = self._told = 0
 
     def passes_over(self, input: Input, chosen: Source | None) -> bool:
@@ -175,7 +175,7 @@ class _Engine:
             if id_ is None:
                 continue
             try:
-                known = self._grafting.find(external_id_of(source.name, id_), self._user)
+                known = self.grafting.find(external_id_of(source.name, id_), self._user)
             except Conflict:
                 return False
             file = None if known is None else file_of([part.value for part in known.parts])
@@ -234,7 +234,7 @@ class _Engine:
             report.conversations.add(stored=is_new, unchanged=not is_new)
             report.created += is_new and not planned.parts and planned.recording is None
             report.attempts += 0 if written is None else written.attempts
-        self._progress("conversations", report.conversations.read)
+        self.grafting.behind.after_commit(partial(self._progress, "conversations", report.conversations.read))
 
     def _write(self, source: str, transcript: Transcript) -> tuple[Planned, Written | None]:
         """What is new, once it is written; in a dry run, what would be."""
@@ -254,9 +254,10 @@ class _Engine:
                 raise CannotParse("It has no messages.")
             return graft
 
-        known = self._grafting.find(external_id, user)
+        known = self.grafting.find(external_id, user)
         labels = _labels(transcript.labels) | {LABEL: source}
         if known is None and transcript.is_nameless:
+            self.grafting.behind.settle()
             history = meeting.history_of(transcript)
             recorded = meeting.find_recorded(self._store, transcript, history)
             if recorded is not None and user in {None, recorded.user_id}:
@@ -270,7 +271,7 @@ class _Engine:
             "user_id": user, "external_id": external_id, "title": _title(transcript.title), "labels": labels,
             "properties": _properties(transcript.properties), "created_at": moment_of(transcript.created_at),
         }  # fmt: skip
-        written = self._grafting.write(_session(transcript), info, plan)
+        written = self.grafting.write(_session(transcript), info, plan)
         return plans[-1], written
 
     def _named(
@@ -278,10 +279,10 @@ class _Engine:
     ) -> Known | None:
         """A conversation that was recorded without a name, which is called as its source does from now on."""
         if self.report.is_dry_run:
-            return self._grafting.find_by_id(recorded.id)
+            return self.grafting.find_by_id(recorded.id)
         title = recorded.title or _title(title)
         recorded.update(external_id=external_id, labels={**recorded.labels, **labels}, title=title)
-        return self._grafting.find(external_id)
+        return self.grafting.find(external_id)
 
     def _answer(self, external_id: str, answer: records.Answer, at: datetime, key: str) -> NewAnswer:
         """A response of a conversation as it is stored; `key` is the key of its first entry."""
@@ -299,7 +300,7 @@ class _Engine:
             "provider": answer.provider, "latency_ms": answer.latency_ms, "first_token_ms": answer.first_token_ms,
             "occurred_at": at, "service_tier": answer.service_tier,
         }  # fmt: skip
-        return self._grafting.answer(
+        return self.grafting.answer(
             name, call, format=answer.format, id=answer.id, model=answer.model, status=answer.status,
             finish_reason=answer.finish_reason, usage=usage, error=error,
         )  # fmt: skip

@@ -1,13 +1,20 @@
-"""How many rows one transaction removes, and the breaks between two, so that others hardly wait for its locks."""
+"""How many rows one transaction removes, the breaks between two, and transactions that a thread commits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from time import monotonic
 from typing import Any, Final, NamedTuple, TypeVar
 
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
 from threadkeep.db.backends import backend_of
-from threadkeep.store.work.transactions import Transactions
+from threadkeep.errors import UnitOfWorkRolledBack
+from threadkeep.store.work import connections
+from threadkeep.store.work.transactions import EngineTransactions, Transactions
 
 FIRST: Final = 100  # rows
 MOST: Final = 1_000
@@ -129,3 +136,98 @@ class Upkeep:
             self._transactions.write(
                 lambda connection: backend_of(connection).analyze_grown(connection), is_repeatable=True
             )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Transactions in a row, of which one is committed while the next one is prepared
+
+_TRIED_AGAIN: Final = (DBAPIError, UnitOfWorkRolledBack, connections.LostRace, connections.StreamBlocksWrite)
+
+
+class FailedBehind(Exception):
+    """What was written before could not be committed, or what was called then has failed: see the cause."""
+
+
+class CommitsBehind:
+    """Transactions whose COMMIT a thread does, one at a time, while the caller prepares the next one.
+
+    A COMMIT takes a tenth of an import, in which Python has nothing to do. This is for SQLite files that the store has
+    opened, and inside of `open`; everything else is committed at once.
+    """
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+        self._thread: ThreadPoolExecutor | None = None
+        self._pending: tuple[Future[None], list[Callable[[], object]]] | None = None
+        self._callbacks: list[Callable[[], object]] = []
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Commit behind inside a `with` statement, whose end waits for the last COMMIT, and raises its error."""
+        given = self._transactions
+        if not isinstance(given, EngineTransactions) or given.writers is None or not given.is_owned:
+            yield
+            return
+        with ThreadPoolExecutor(1, "threadkeep-commit") as thread:
+            self._thread = thread
+            try:
+                yield
+                self.settle()
+            except FailedBehind as failed:
+                raise failed.__cause__ or failed from None
+            finally:
+                self._thread = None
+
+    def write(self, work: Callable[[Connection], R], again: Callable[[], object]) -> R:
+        """Run work in a transaction; `again` does all of it once more where the COMMIT fails.
+
+        Raises:
+            FailedBehind: the one before has failed, and once more.
+        """
+        self.settle()
+        with suppress(*_TRIED_AGAIN):  # by what follows
+            if self._thread is not None:
+                with ExitStack() as stack:
+                    unit = stack.enter_context(self._transactions.begin())
+                    result = work(unit.connection)
+                    self._pending = self._thread.submit(_end, stack.pop_all(), kept := [again]), kept
+                return result
+        return self._transactions.write(work, is_repeatable=True, is_short=True)
+
+    def settle(self) -> None:
+        """Wait until everything is committed.
+
+        Raises:
+            FailedBehind: it was not, and could not be written once more.
+        """
+        callbacks, self._callbacks = self._callbacks, []
+        try:
+            if self._pending is not None:
+                (ending, kept), self._pending = self._pending, None
+                self._wait(ending, kept)
+            for callback in callbacks:
+                callback()
+        except Exception as error:
+            raise FailedBehind from error
+
+    def _wait(self, ending: Future[None], kept: Sequence[Callable[[], object]]) -> None:
+        try:
+            ending.result()
+        except _TRIED_AGAIN:
+            thread, self._thread = self._thread, None  # and wait for it
+            for again in kept:
+                again()
+            self._thread = thread
+
+    def after_commit(self, callback: Callable[[], object]) -> None:
+        """Call a function once everything is committed: now, or in the next `settle`."""
+        if self._pending is None:
+            callback()
+        else:
+            self._callbacks.append(callback)
+
+
+def _end(transaction: ExitStack, kept: list[Any]) -> None:
+    """Commit, and let go of what would be needed otherwise."""
+    transaction.close()
+    kept.clear()

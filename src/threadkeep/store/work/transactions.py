@@ -66,7 +66,7 @@ class EngineTransactions(engines.Inheritable):
         self.engine, self.notifier, self.reads = engine, notifier, reads
         self._closed = Event()  # shared with those that `after` returns
         self.watchers: WeakSet[Endable] = WeakSet()  # which end with it
-        self._is_owned, self._end_stream = is_owned, end_stream
+        self.is_owned, self._end_stream = is_owned, end_stream
         reading, writing = engines.isolation_levels(engine, is_owned=is_owned)
         self.writers = groups.WriterQueue() if engines.is_file(engine.url) else None
         self.is_grouping = group_commit and self.writers is not None
@@ -311,7 +311,7 @@ class EngineTransactions(engines.Inheritable):
         if self.notifier is not None:
             self.notifier.close()
         self._close_kept()
-        if self._is_owned:
+        if self.is_owned:
             self.engine.dispose()
         if self.reads is not None:
             self.reads.replica.close()

@@ -92,8 +92,12 @@ def write_items(
     *,
     is_repeatable: bool,
     at_once: Callable[[Connection], T | None] | None = None,
+    run: Callable[[Callable[[Connection], T]], T] | None = None,
 ) -> T:
-    """Run work that writes these items; once their media are in the blob store, if there is one."""
+    """Run work that writes these items; once their media are in the blob store, if there is one.
+
+    `run` is called in place of `transactions.write` where that is all that there is to do.
+    """
     if scope.since is not None and scope.user is None:  # else their conversation is that user's
         authors = {record.columns["author_id"] for record in records} - {None}
         if authors:
@@ -101,6 +105,8 @@ def write_items(
     if scope.blobs is not None and any(record.media for record in records):
         media = (piece for record in records for piece in record.media)
         return write_placed(transactions, scope, scope.blobs, media, work, is_repeatable=is_repeatable)
+    if run is not None:
+        return run(work)
     return transactions.write(work, is_repeatable=is_repeatable, is_short=True, at_once=at_once)
 
 

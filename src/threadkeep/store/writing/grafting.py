@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count, islice, takewhile
 from typing import Any, Final, NamedTuple
 
@@ -346,7 +347,8 @@ class Grafting:
             raise InvalidOption(f"must be a Store, not {type(store).__name__}.", argument="store", hint=hint)
         self._store, self._transactions = store.handle, store.handle.transactions
         self._scope = self._store.scope
-        self._upkeep = pacing.Upkeep(self._transactions)
+        self._upkeep, self.behind = pacing.Upkeep(self._transactions), pacing.CommitsBehind(self._transactions)
+        self._newest: str | None = None  # the external id of what was written last
 
     def answer(
         self, name: str, call: ledger.CallInfo, *, format: str, id: str | None, model: str | None, status: str | None,
@@ -371,10 +373,13 @@ class Grafting:
         Raises:
             Conflict: it is not the one of this user, or of the user of this store.
         """
+        if external_id == self._newest:
+            self.behind.settle()
         return self._transactions.read(lambda connection: _find(connection, self._scope, external_id, user))
 
     def find_by_id(self, id: str) -> Known | None:
         """The conversation with an id; None if there is none."""
+        self.behind.settle()
         column, key = "public_id", ids.public_id_bytes(id)
         return self._transactions.read(lambda connection: _find(connection, self._scope, key, None, column))
 
@@ -395,7 +400,7 @@ class Grafting:
             known, tries = self.find(external_id, user), tries - 1
             graft = plan(known)
             try:
-                return self._write(session, info, known, graft)
+                return self._write(session, info, known, graft, partial(self.write, session, info, plan))
             except StateConflict:
                 if not tries:
                     raise
@@ -404,8 +409,9 @@ class Grafting:
                     raise
 
     def _write(
-        self, session: Session, info: conversations.ConversationInfo, known: Known | None, graft: Graft
-    ) -> Written:
+        self, session: Session, info: conversations.ConversationInfo, known: Known | None, graft: Graft,
+        again: Callable[[], object],
+    ) -> Written:  # fmt: skip
         if known is not None and not graft.runs and not graft.calls and not graft.is_news:
             return Written(known.ref.public_id, is_new=False)
         scope = self._scope = self._store.new_scope
@@ -432,7 +438,9 @@ class Grafting:
             return Written(place.ref.public_id, known is None, attempts)
 
         records = [record for run in graft.runs for turn in run.turns for record in turn.records]
-        written = appending.write_items(self._transactions, scope, records, write, is_repeatable=True)
+        run: Callable[[Callable[[Connection], Written]], Written] = partial(self.behind.write, again=again)
+        written = appending.write_items(self._transactions, scope, records, write, is_repeatable=True, run=run)
+        self._newest = info.get("external_id")
         self._upkeep.add(len(records))
         return written
 
