@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote, urlsplit
 from weakref import WeakKeyDictionary
@@ -23,7 +22,7 @@ from threadkeep.errors import InvalidOption
 from threadkeep.formats import FormatName
 from threadkeep.formats.shared.arguments import is_unicode
 from threadkeep.server import problems, provider_answers
-from threadkeep.server.provider_connections import ProviderClient
+from threadkeep.server.provider_connections import ProviderClient, ssl_context
 
 MAX_MODEL: Final = 256  # characters of the name of a model; it is repeated wherever an answer is shown
 CONNECT_SECONDS: Final = 10.0
@@ -238,7 +237,7 @@ class _HttpAsk:
         if client is None:
             timeout = httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS)
             limits = httpx2.Limits(max_connections=None, max_keepalive_connections=KEPT_CONNECTIONS)
-            client = self._clients[loop] = ProviderClient(timeout=timeout, limits=limits, verify=_ssl_context())
+            client = self._clients[loop] = ProviderClient(timeout=timeout, limits=limits, verify=ssl_context())
         return client
 
     async def close(self) -> None:
@@ -256,11 +255,6 @@ async def _sent_once(content: bytes) -> AsyncGenerator[bytes]:
 @lru_cache
 def _url(text: str) -> httpx2.URL:
     return httpx2.URL(text)  # which takes longer than to look it up
-
-
-@cache
-def _ssl_context() -> ssl.SSLContext:
-    return httpx2.create_ssl_context()  # which takes long
 
 
 def named_upstream(text: str, environment: Mapping[str, str] = os.environ) -> Upstream:

@@ -14,7 +14,7 @@ from threadkeep.errors import InvalidOption
 from threadkeep.server.limits import BoundedHeads
 from threadkeep.server.owners import Authenticate
 from threadkeep.server.provider_answers import MAX_ANSWER_BYTES
-from threadkeep.server.provider_connections import ProviderClient
+from threadkeep.server.provider_connections import ProviderClient, ssl_context
 from threadkeep.server.recorder.passing import LIMITS, TIMEOUT, Passing
 from threadkeep.server.recorder.spool import LIMIT, Spool
 from threadkeep.server.recorder.targets import RecordedUpstream
@@ -70,7 +70,7 @@ def recorder_app(
         store, max_bytes=max_waiting_bytes, stop_seconds=stop_seconds, max_answer_bytes=max_answer_bytes,
         spool=None if spool is None else Spool(Path(spool), spool_limit),
     )  # fmt: skip
-    client = ProviderClient(timeout=TIMEOUT, limits=LIMITS)
+    client = ProviderClient(timeout=TIMEOUT, limits=LIMITS, verify=ssl_context())
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
