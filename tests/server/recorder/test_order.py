@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
 from sqlalchemy import event
 
 from tests.server.recorder.provider import whole
@@ -16,6 +17,7 @@ from tests.server.recorder.test_waiting import a_call
 from tests.waiting import wait_until
 from threadkeep import AsyncStore, Store
 from threadkeep.server.recorder.backlog import CallQueue, QueuePlace
+from threadkeep.server.recorder.spool import Spool
 from threadkeep.server.recorder.worker import RecordingThread
 
 
@@ -101,7 +103,8 @@ def test_of_calls_that_wait_the_one_that_began_first_goes_on_first() -> None:
     assert asyncio.run(run()) == [False, True]
 
 
-def test_a_call_that_is_over_is_stored_in_one_transaction(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_spool", [False, True], ids=["memory", "spool"])
+def test_a_call_that_is_over_is_stored_in_one_transaction(tmp_path: Path, has_spool: bool) -> None:
     """Its conversation, what was asked and the answer."""
     url = f"sqlite:///{tmp_path}/chat.db"
     Store(url).close()
@@ -111,7 +114,7 @@ def test_a_call_that_is_over_is_stored_in_one_transaction(tmp_path: Path) -> Non
         store, commits, counts = AsyncStore(url), list[Any](), []
         transactions: Any = store.sync.handle.transactions
         event.listen(transactions.engine, "commit", commits.append)
-        recording = RecordingThread(store)
+        recording = RecordingThread(store, spool=Spool(tmp_path) if has_spool else None)
         recording.start()
         for number in range(3):
             exchange = recording.begin(a_call())

@@ -214,27 +214,27 @@ class SpooledExchange(Exchange):
             Unreadable: it is damaged.
         """
         self._frames = call.read()
-        self._left: Iterator[tuple[Any, float]] = iter(())
-        head, self._left = self._frame()
+        head, notes = self._frame()
         super().__init__(_facts_of(head["facts"]), asyncio.get_running_loop(), lambda _: True, max_bytes)
+        self._notes.extend(notes)
         self.is_repeatable = True
 
-    def _frame(self) -> tuple[Any, Iterator[tuple[Any, float]]]:
+    def _frame(self) -> tuple[Any, list[tuple[Any, float]]]:
         try:
             head, _, text = next(self._frames).partition(b"\n")
             value = loads(head)
-            return value, iter(list(_notes(value["notes"], text)))
+            return value, list(_notes(value["notes"], text))
         except (Damaged, OSError, ValueError, KeyError) as error:
             raise Unreadable(str(error)) from error
 
     async def take_note(self) -> tuple[Any, float]:
         """Return the next note; a call that was not written whole ends as if the server had stopped."""
-        while (found := next(self._left, None)) is None:
+        while not self._notes:
             try:
-                _, self._left = self._frame()
+                self._notes.extend(self._frame()[1])
             except StopIteration:
                 return Ended("stopped", None), self._last_at
-        return found
+        return self._notes.popleft()
 
 
 def _notes(notes: Any, text: bytes) -> Iterator[tuple[Any, float]]:
