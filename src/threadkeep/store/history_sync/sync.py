@@ -280,8 +280,10 @@ def find_by_history(store: Store, session: Session, asked: Container[str] = ()) 
     beginning = beginning_of(session)
     if beginning is None:
         return None
-    history = ClientHistory(session)
     page = store.list_conversations(labels={BEGINNING: beginning}, limit=_CANDIDATES)
+    if not len(page):
+        return _find_compacted(store, session, page)
+    history = ClientHistory(session)
     agreements = [(ComparedHistory(one, history, is_asked=one.id in asked).agreement, one) for one in page]
     best = max((agreed for agreed, _ in agreements), default=(0, 0))
     found = [conversation for agreed, conversation in agreements if agreed == best]
