@@ -40,12 +40,12 @@ _RUN: dict[str, Any] = {
 }  # fmt: skip
 BUDGETS = [
     # what creates a conversation of a user looks whether that one was erased since the request began
-    Budget("POST /v1/responses", 2, 19, {"model": "m", "input": "Hi"}, 2),
-    Budget("POST /v1/responses", 2, 19, {"model": "m", "input": "Hi", "stream": True}, 2),
-    Budget("POST /v1/responses", 3, 20, {"model": "m", "input": "Hi", "conversation": "{chat}"}, 2),
-    Budget("POST /v1/responses", 3, 21, {"model": "m", "input": "Hi", "previous_response_id": "{response}"}, 2),
+    Budget("POST /v1/responses", 2, 17, {"model": "m", "input": "Hi"}, 2),
+    Budget("POST /v1/responses", 2, 17, {"model": "m", "input": "Hi", "stream": True}, 2),
+    Budget("POST /v1/responses", 3, 19, {"model": "m", "input": "Hi", "conversation": "{chat}"}, 2),
+    Budget("POST /v1/responses", 3, 20, {"model": "m", "input": "Hi", "previous_response_id": "{response}"}, 2),
     Budget("POST /v1/chat/completions", 1, 4, {"model": "m", "messages": _HI}),
-    Budget("POST /v1/chat/completions", 6, 29, {"model": "m", "messages": _HI, "store": True}, 3),
+    Budget("POST /v1/chat/completions", 6, 28, {"model": "m", "messages": _HI, "store": True}, 3),
     Budget("POST /v1/responses/input_tokens", 0, 0, {"model": "m", "input": "Hi"}),
     Budget(  # one is the size of the history, which is not read where it is too large
         "POST /v1/responses/input_tokens", 5, 12, {"model": "m", "input": "Hi", "previous_response_id": "{response}"}
@@ -68,19 +68,19 @@ BUDGETS = [
     Budget("PATCH /api/conversations/{chat}", 3, 7, {"title": "Trains"}, 3),
     Budget("GET /api/conversations/{chat}/messages", 1, 5),
     Budget("GET /api/conversations/{chat}/messages/{answer}", 1, 5),
-    Budget("POST /api/conversations/{chat}/messages", 3, 20, {"content": "When?"}, 2),
+    Budget("POST /api/conversations/{chat}/messages", 3, 19, {"content": "When?"}, 2),
     Budget("POST /api/conversations/{chat}/messages", 2, 5, {"content": "When?", "answer": False}),
-    Budget("POST /api/conversations/{chat}/regenerate", 3, 37, {}, 3),
+    Budget("POST /api/conversations/{chat}/regenerate", 3, 36, {}, 3),
     Budget("PUT /api/conversations/{chat}/messages/{answer}/feedback", 3, 12, {"rating": 1}),
     Budget("GET /api/conversations/{chat}/messages/{answer}/siblings", 2, 5),
     Budget("GET /api/conversations/{chat}/branches", 2, 3),
     Budget("GET /api/conversations/{chat}/tool_calls", 1, 4),
     Budget("GET /api/responses/{response}", 1, 5),
-    Budget("POST /api/chat", 4, 30, {"id": "{response}", "messages": [_ASKED]}, 3),
-    Budget("POST /api/chat", 4, 27, {"id": "{chat}", "messages": [_LAST, _ASKED]}, 3),
-    Budget("POST /api/chat", 4, 40, {"id": "{chat}", "messages": [_LAST], "trigger": "regenerate-message"}, 3),
-    Budget("POST /api/ag-ui", 5, 43, _RUN | {"threadId": "{response}"}, 3),
-    Budget("POST /api/ag-ui", 5, 40, _RUN | {"threadId": "{chat}"}, 3),
+    Budget("POST /api/chat", 4, 29, {"id": "{response}", "messages": [_ASKED]}, 3),
+    Budget("POST /api/chat", 4, 26, {"id": "{chat}", "messages": [_LAST, _ASKED]}, 3),
+    Budget("POST /api/chat", 4, 39, {"id": "{chat}", "messages": [_LAST], "trigger": "regenerate-message"}, 3),
+    Budget("POST /api/ag-ui", 5, 42, _RUN | {"threadId": "{response}"}, 3),
+    Budget("POST /api/ag-ui", 5, 39, _RUN | {"threadId": "{chat}"}, 3),
     Budget("GET /api/chat/{chat}", 1, 4),
     Budget("GET /api/chat/{chat}/stream", 1, 2),
     Budget("GET /api/ag-ui/{chat}", 1, 7),
@@ -190,7 +190,8 @@ def test_endpoints_take_a_few_transactions_and_statements(counted: Counted, budg
         assert taken == (budget.transactions, budget.statements), "\n".join(executed)
     else:
         assert taken[0] <= budget.transactions + budget.more, "\n".join(executed)
-        assert taken[1] <= budget.statements + budget.more, "\n".join(executed)
+        reads_again = database.kind == "mariadb" and budget.endpoint.startswith("POST")  # what an UPDATE cannot return
+        assert taken[1] <= budget.statements + budget.more + reads_again, "\n".join(executed)
 
 
 @pytest.mark.parametrize("kind", ["chat", "ag-ui"])

@@ -60,6 +60,33 @@ def test_all_is_committed_at_the_end(store: Any, elsewhere: Any, conversation: A
     assert elsewhere.find_conversation(external_id="new").id == made.id
 
 
+@pytest.mark.parametrize("way", ["itself", "opened", "inner", "removed", "changed", "not at all"])
+def test_what_is_written_after_a_conversation_was_created_is_rendered(store: Any, way: str) -> None:
+    """It is not read again only where nothing was written since."""
+    with store.begin() as work:
+        talk = work.create_conversation(model="m", input="Hi")
+        if way == "itself":
+            talk.user("more")
+        elif way == "opened":
+            work.open(talk.id).user("more")
+        elif way == "inner":
+            with work.begin() as inner:
+                inner.open(talk.id).user("more")
+        elif way == "removed":
+            work.open(talk.id).user("more")
+            work.open(talk.id).remove_item(0)
+        elif way == "changed":
+            work.open(talk.id).update(instructions="Be brief.")
+        other = work.create_conversation(model="m", input="Bye")
+        for _ in range(2):
+            asked, others = (one.render(FORMAT).payload for one in (talk, other))
+            assert [len(said["input"]) for said in (asked, others)] == [
+                {"removed": 1, "changed": 1, "not at all": 1}.get(way, 2), 1
+            ]  # fmt: skip
+        assert asked.get("instructions") == ("Be brief." if way == "changed" else None)
+    assert store.get_conversation(talk.id).render(FORMAT).payload == asked
+
+
 def test_an_exception_rolls_all_back(store: Any, conversation: Any, tables: Tables) -> None:
     """… and nothing that was read or written in it is remembered."""
     conversation.user("before")

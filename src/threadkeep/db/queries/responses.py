@@ -149,9 +149,15 @@ def lost_streams_of() -> sa.Select[Any]:
 
 
 @lru_cache
-def ended(*names: str) -> Statement:
-    """Finalizes a response in progress, for the holder of its lease. Parameters: its columns of these names, too."""
-    return Statement(sa.update(responses).where(*_held()).values({name: sa.bindparam(NEW + name) for name in names}))
+def ended(*names: str, returning: bool = False) -> Statement:
+    """Finalizes a response in progress, for the holder of its lease. Parameters: its columns of these names, too.
+
+    `returning`: if it is still in progress; `STREAM_READER` reads what it returns.
+    """
+    update = sa.update(responses).where(*_held()).values({name: sa.bindparam(NEW + name) for name in names})
+    if not returning:
+        return Statement(update)
+    return Statement(update.where(responses.c.open_branch.is_not(None)).returning(*_AT_END))
 
 
 def _held() -> list[sa.ColumnElement[bool]]:

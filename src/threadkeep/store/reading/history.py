@@ -230,11 +230,16 @@ def is_held(table: Any) -> list[ColumnElement[bool]]:
     ]
 
 
+def has_server_state(conversation: refs.ConversationState) -> bool:
+    """Return whether a provider stores something of the conversation."""
+    return any(map(conversation.settings.get, SERVER_STATE))
+
+
 def read_state(
     connection: Connection, ref: refs.BranchRef, conversation: refs.ConversationState, head: int
 ) -> ServerState | None:
     """The same if the conversation has server state, up to a position; None if it has none."""
-    if not any(map(conversation.settings.get, SERVER_STATE)):
+    if not has_server_state(conversation):
         return None
     return read_server_state(connection, ref, refs.Lineage(conversation.lineage.parts, head), conversation.settings)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ from weakref import ref
 from sqlalchemy import Connection, select
 
 from threadkeep.db import backends, models
-from threadkeep.db.driver import inserting
+from threadkeep.db.driver import Statement, inserting
 from threadkeep.db.queries import conversations
 from threadkeep.db.queries import responses as response_queries
 from threadkeep.db.queries.responses import cancel_request, lost_streams_of
@@ -221,21 +221,12 @@ def finish_stream(
     ref = _unscoped(ref)
     counts = positions.Counts(items=len(stream.records), streams=-1)
     reservation = positions.reserve_anywhere(connection, ref, now, counts)
-    row = _find_stream(connection, ref, number, token)
-    if row is None and reservation is not None:
-        raise LeaseLost(number)
-    if row is None:
-        complete_attempt(connection, ref, number, stream.attempt)
-        return None
-    if row.open_branch is None:  # this very use case, whose COMMIT was not answered
-        raise Replay(attempts.ResponseResult(number, row.from_position, ref.branch, -1, row.input_to, is_replayed=True))
     first, last = (-1, -2) if reservation is None else (reservation.first, reservation.last)
     values = {**stream.columns, "from_position": first, "to_position": last, "lease_until": None, "open_branch": None}
     if not keeps_token:
         values["lease_token"] = None
-    parameters = {response_queries.NEW + name: value for name, value in values.items()}
-    parameters |= ref.parameters(response=number, token=token)
-    if not response_queries.ended(*values).execute(connection, parameters):
+    row = _end_row(connection, ref, number, token, values, is_kept=reservation is not None)
+    if row is None:
         complete_attempt(connection, ref, number, stream.attempt)  # its rows are being removed
         return None
     if reservation is None:
@@ -288,10 +279,33 @@ def body_rows(connection: Connection, body: bytes | None, now: datetime) -> appe
     return [(models.response_bodies, row)]
 
 
+def _end_row(
+    connection: Connection, ref: BranchRef, number: int, token: bytes, values: Mapping[str, Any], *, is_kept: bool
+) -> Any:
+    """End the row of a response, whose conversation `is_kept`; return it, or None where its rows are being removed."""
+    parameters = {response_queries.NEW + name: value for name, value in values.items()}
+    parameters |= ref.parameters(response=number, token=token)
+    if backends.backend_of(connection).has_returning:
+        row = _row_of_stream(connection, response_queries.ended(*values, returning=True), parameters)
+        if row is not None:
+            return row
+    row = _find_stream(connection, ref, number, token)
+    if row is None and is_kept:
+        raise LeaseLost(number)
+    if row is not None and row.open_branch is None:  # this very use case, whose COMMIT was not answered
+        earlier = attempts.ResponseResult(number, row.from_position, ref.branch, -1, row.input_to, is_replayed=True)
+        raise Replay(earlier)
+    return row if row is not None and response_queries.ended(*values).execute(connection, parameters) else None
+
+
+def _row_of_stream(connection: Connection, statement: Statement, parameters: Mapping[str, Any]) -> Any:
+    found = statement.fetch_all(connection, parameters)
+    return response_queries.STREAM_READER.read(connection, found)[0] if found else None
+
+
 def _find_stream(connection: Connection, ref: ConversationRef, number: int, token: bytes) -> Any:
     """Return the row of a streamed response; None if the token is not, or no longer, its token."""
-    found = response_queries.stream_at_end().fetch_all(connection, ref.parameters(number=number))
-    row = response_queries.STREAM_READER.read(connection, found)[0] if found else None
+    row = _row_of_stream(connection, response_queries.stream_at_end(), ref.parameters(number=number))
     return row if row is not None and row.lease_token is not None and bytes(row.lease_token) == token else None
 
 

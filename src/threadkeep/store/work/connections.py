@@ -146,7 +146,7 @@ class ThreadTransactions:
 
     commits_itself = sees_commit = True
     uses_history = True
-    notifier = None
+    notifier = created = None
 
     def __init__(self, inner: transactions.Transactions) -> None:
         self._inner = inner

@@ -169,7 +169,9 @@ class Handle:
 
         `is_marked`: without reading media; `is_current`: to write what follows from it, so not from a replica.
         """
-        cache = self.marked_cache if is_marked else self.cache
+        cache, created = self.marked_cache if is_marked else self.cache, self.transactions.created
+        if created is not None and not is_marked and created.conversation.ref() == self.ref:
+            return self.take_in(cache, created)
         conversation, since = cache.conversation, cache.next_position
         read = self.transactions.read if is_current else self.transactions.read_any
         page = read(

@@ -57,6 +57,7 @@ class EngineTransactions(engines.Inheritable):
 
     commits_itself = sees_commit = True  # instead of the caller, until whose commit nobody else sees what was written
     uses_history = True  # what the store has read before is true here, too
+    created = None  # what others may have changed is read
 
     def __init__(
         self, engine: Engine, *, is_owned: bool, end_stream: units.StreamEnder, notifier: Notifier | None = None,

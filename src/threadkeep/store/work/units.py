@@ -22,6 +22,7 @@ from threadkeep.store.work import connections
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session as OrmSession
 
+    from threadkeep.store.reading.history import HistoryPage
     from threadkeep.store.work.connections import ThreadTransactions
     from threadkeep.store.work.replicas import ReplicaReads
     from threadkeep.store.work.transactions import EngineTransactions
@@ -53,6 +54,7 @@ class UnitTransactions(ABC):
     sees_commit = False  # so that `after_commit` calls
     uses_history = False  # what the store has read before may be newer than what this transaction sees
     notifier = None  # called after the commit, by what commits
+    created: HistoryPage | None = None  # the conversation that was just created here, if nothing was written since
 
     def __init__(self, end_stream: StreamEnder, outside: Outside, reads: ReplicaReads | None) -> None:
         self.end_stream, self.outside, self.reads = end_stream, outside, reads
@@ -118,6 +120,7 @@ class UnitTransactions(ABC):
     @contextmanager
     def begin(self) -> Iterator[OwnTransactions]:
         """Begin a unit of work in a savepoint of this transaction."""
+        self.created = None
         backends.backend_of(self.connection).begin_savepoint(self.connection)
         inner = OwnTransactions(self.connection, self.end_stream, self.outside, self.reads, parent=self)
         with connections.savepoint(self.connection), inner.open():
@@ -252,6 +255,7 @@ class OwnTransactions(UnitTransactions):
         at_once: object = None,
     ) -> T:  # fmt: skip
         """Run work whole or not at all: in a savepoint, or as a part of the whole transaction."""
+        self.created = None
         if self._has_savepoints:
             return super().write(work, is_repeatable=is_repeatable, is_short=is_short, at_once=at_once)
         connection = self.connection
@@ -264,6 +268,10 @@ class OwnTransactions(UnitTransactions):
             if isinstance(error, Exception):
                 self._check_failure(error)
             raise
+
+    def note_created(self, page: HistoryPage) -> None:
+        """Keep what a conversation has that was created just now: nothing changes it until more is written here."""
+        self.created = page if self._parent is None else None
 
     def check_whole(self) -> None:
         """Raise SavepointsNeeded after a failed call that had no savepoint."""

@@ -18,12 +18,13 @@ from threadkeep.domain.ids import new_key, new_public_id, public_id_text
 from threadkeep.domain.session import Session
 from threadkeep.errors import SHARED, InvalidOption
 from threadkeep.store.changes.feed import change_row
-from threadkeep.store.reading.history import open_conversation, state_of
+from threadkeep.store.reading.history import HistoryPage, has_server_state, open_conversation, state_of
 from threadkeep.store.work import connections, erasures, item_rows, validation
 from threadkeep.store.work.caches import ConfigCache, HashedText, ToolTexts, settings_text, store_settings, store_tools
 from threadkeep.store.work.idempotency import IdempotencyKey, find_outcome, keep_outcome
 from threadkeep.store.work.refs import TENANT_WIDE, ConversationState, Scope
 from threadkeep.store.work.transactions import Transactions
+from threadkeep.store.work.units import OwnTransactions
 from threadkeep.store.writing.appending import write_items
 
 CREATED_AT, ITEMS_CREATED_AT = "created_at", "items_created_at"
@@ -167,7 +168,12 @@ def create_conversation(
         (row,) = insert_conversations(connection, scope, [new])
         return state_of(connection, scope, CONVERSATION_READER.written(row), configs), False
 
-    return write_items(transactions, scope, new.records, write, is_repeatable=new.key is not None)
+    conversation, is_replayed = write_items(transactions, scope, new.records, write, is_repeatable=new.key is not None)
+    if isinstance(transactions, OwnTransactions) and not is_replayed and not has_server_state(conversation):
+        turns = new.turns or [None] * len(new.records)
+        entries = [record.entry(at, turns[at], None) for at, record in enumerate(new.records)]
+        transactions.note_created(HistoryPage(conversation, entries, 0, len(entries), None))
+    return conversation, is_replayed
 
 
 def create_conversations(
