@@ -26,7 +26,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -129,7 +129,7 @@ class _CodexSession:
     meta: JsonObject = field(default_factory=dict)
     model: str | None = None
     drafts: list[_Draft] = field(default_factory=list)
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[dict[str, Any]] = field(default_factory=list)  # what is known of each
     starts: list[str | None] = field(default_factory=list)  # the entries before what the user said
     skipped: list[Skipped] = field(default_factory=list)
     others: Counter[str] = field(default_factory=Counter)
@@ -257,7 +257,8 @@ class _CodexSession:
     def _append(self, id_: str, items: Sequence[ItemInput], at: datetime | None, *, is_answer: bool) -> None:
         if is_answer and self.answering is None:
             self.answering = len(self.answers)
-            self.answers.append(self._new_answer())
+            about = {"format": FORMAT, "model": self.model, "provider": PROVIDER, "service_tier": self.tier}
+            self.answers.append(about)
         self.drafts.append(_Draft(id_, self.last, items, at, self.answering if is_answer else None))
         self.last = id_
 
@@ -310,15 +311,14 @@ class _CodexSession:
         if self.copied_at is not None:
             self.copies, self.answering = self.copies + 1, None
             return
-        answer = self.answers[self.answering]
-        self.answers[self.answering] = replace(answer, usage=usage, id=response_id or answer.id)
+        self.answers[self.answering] |= {"usage": usage} | ({"id": response_id} if response_id else {})
         self.answering = None
 
     def abort(self, found: FileObject, _id: str, at: datetime | None) -> None:
         """The turn was interrupted: a response that has no usage was cut off."""
         del found, at
         if self.answering is not None and not self.is_copy:
-            self.answers[self.answering] = replace(self.answers[self.answering], status="incomplete")
+            self.answers[self.answering]["status"] = "incomplete"
         self.is_open, self.answering = False, None
 
     def roll_back(self, found: FileObject, _id: str, at: datetime | None) -> None:
@@ -343,11 +343,12 @@ class _CodexSession:
         if fork := text_of(meta, "forked_from_id"):
             labels["forked-from"] = f"{NAME}:{fork}"
         base = text_of(meta, "instructions") or text_of(object_of(meta, "base_instructions"), "text")
+        answers = [Answer(**one) for one in self.answers]
         stem = "" if self.input.path is None else self.input.path.stem
         return Transcript(
             id=id_ or stem,
             where=self.input.name,
-            entries=[one.entry(self.answers) for one in self.drafts],
+            entries=[one.entry(answers) for one in self.drafts],
             model=self.model,
             instructions="\n\n".join([*([base] if base else []), *self.leading]),
             created_at=time_of(meta, "timestamp"),

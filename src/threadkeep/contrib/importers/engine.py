@@ -254,7 +254,9 @@ class _Engine:
                 raise CannotParse("It has no messages.")
             return graft
 
-        known = self.grafting.find(external_id, user)
+        is_dry_run, known = self.report.is_dry_run, None
+        if is_dry_run or transcript.is_nameless:  # else it is found when it is written
+            known = self.grafting.find(external_id, user)
         labels = _labels(transcript.labels) | {LABEL: source}
         if known is None and transcript.is_nameless:
             self.grafting.behind.settle()
@@ -264,7 +266,7 @@ class _Engine:
                 known = self._named(recorded, external_id, labels, transcript.title)
             elif (beginning := beginning_of(history)) is not None:
                 labels[BEGINNING] = beginning
-        if self.report.is_dry_run:
+        if is_dry_run:
             plan(known)
             return plans[-1], None
         info: ConversationInfo = {

@@ -165,8 +165,8 @@ class PriceBook:
             try:
                 if billing.IMAGES in call.terms or (call.usage and call.usage.get("iterations")):
                     shares = billing.shares_of(call)
-                    return None if shares is None else _sum(map(self._amount, shares))
-                return _sum([self._amount(call)])
+                    return None if shares is None else _sum(*map(self._amount, shares))
+                return _sum(self._amount(call))
             except Exception:  # third-party data and code: whatever it is, the cost is unknown
                 logger.warning("The price of %s is not known: genai-prices failed.", call.model, exc_info=True)
                 return None
@@ -302,16 +302,14 @@ _FIGURE_OF: Final = {
 }  # fmt: skip
 
 
-def _sum(amounts: Iterable[Amount | None]) -> Cost | None:
+def _sum(first: Amount | None, *others: Amount | None) -> Cost | None:
     """The cost of the parts of a call; None if one part's is unknown."""
-    known: list[Amount] = []
-    for amount in amounts:
-        if amount is None:
-            return None
-        known.append(amount)
-    nano = whole_nano(sum((part.nano for part in known[1:]), known[0].nano))
-    if nano is None or len(known) == 1:
-        return None if nano is None else Cost(nano, known[0].text)
+    known = [part for part in (first, *others) if part is not None]
+    if first is None or len(known) <= len(others):
+        return None
+    nano = whole_nano(sum((part.nano for part in known[1:]), first.nano) if others else first.nano)
+    if nano is None or not others:
+        return None if nano is None else Cost(nano, first.text)
     prices = [loads(part.text) for part in known]
     return Cost(nano, dumps({"source": prices[0]["source"], "parts": prices}).decode())
 

@@ -446,9 +446,8 @@ class Grafting:
 
 
 def _create(connection: Connection, scope: refs.Scope, new: conversations.Creation) -> Known:
-    public_id = conversations.insert_conversations(connection, scope, [new])[0]["public_id"]
-    row: Any = refs.find_row(connection, scope, "public_id", public_id)
-    return Known(refs.BranchRef(scope, row.id, ids.public_id_text(public_id)), None)
+    [row] = conversations.insert_conversations(connection, scope, [new])
+    return Known(refs.BranchRef(scope, row["id"], ids.public_id_text(row["public_id"])), None)
 
 
 def _find(
