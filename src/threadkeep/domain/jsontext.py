@@ -307,6 +307,8 @@ def copy_or_raise(error: ErrorClass, value: Any, path: str) -> Any:
 
 def body_object(body: Any) -> Any:
     """Return a provider's body as JSON values: from such values, JSON text (or CannotParse), or an SDK object."""
+    if body.__class__ is dict:  # nearly always
+        return body
     if isinstance(body, str | bytes | bytearray):
         try:
             return loads(body if isinstance(body, str) else bytes(body))
