@@ -109,7 +109,9 @@ class ClaudeCode:
         chains = [chain for chain in session.chains.values() if chain.lines]
         for chain in chains:
             is_whole = len(chains) == 1 and not session.others
-            yield replace(chain.transcript(session), fingerprint=fingerprint if is_whole else None)
+            transcript = replace(chain.transcript(session), fingerprint=fingerprint if is_whole else None)
+            chain.lines.clear()  # they have more than it needs
+            yield transcript
 
 
 @dataclass(slots=True)
