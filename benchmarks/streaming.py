@@ -63,7 +63,7 @@ def provider(listening: socket.socket) -> None:
         writer.close()
 
     async def serve() -> None:
-        server = await asyncio.start_server(answer, sock=listening)
+        server = await asyncio.start_server(answer, sock=listening, backlog=2048)
         await server.serve_forever()
 
     asyncio.run(serve())
