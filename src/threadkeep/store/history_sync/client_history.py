@@ -152,7 +152,9 @@ class ClientHistory:
 
 def _reference(item: jsontext.JsonObject) -> str | None:
     """The id of the item that one stands for: it has that id, or its audio has."""
-    return str(item.get("id")) if item["type"] == "item_reference" else audio_id_of(item)
+    if item["type"] == "item_reference":
+        return str(item.get("id"))
+    return audio_id_of(item) if "native" in item or item["type"] == "provider_item" else None
 
 
 def _calls_of_outputs(items: Sequence[jsontext.JsonObject], turns: Sequence[int | None]) -> dict[int, int]:
