@@ -338,7 +338,7 @@ def test_a_round_takes_a_few_statements(served: Any, application: Application, d
         taken.append((len(begun), len(executed)))
     round_ = taken[2][0] - taken[1][0], taken[2][1] - taken[1][1]
     if database.kind == "sqlite":
-        assert round_ == (5, 41), "\n".join(executed)
+        assert round_ == (5, 40), "\n".join(executed)
     else:
         assert (round_[0] <= 8, round_[1] <= 52) == (True, True), "\n".join(executed)
 

@@ -651,7 +651,7 @@ class AsyncRecorder(RecorderAttributes):
         self.lock = asyncio.Lock()
         self.heartbeat: AsyncHeartbeat | None = None
 
-    async def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def run_sync(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function of the writer and return its result; that of a small answer together with others'."""
         is_large = hasattr(self, "writer") and self.writer.received_bytes > connections.LARGE_BYTES
         run = self._run if is_large or not isinstance(self._run, StoreRunner) else self._run.together
@@ -665,7 +665,7 @@ class AsyncRecorder(RecorderAttributes):
 
     async def __aenter__(self) -> Self:
         try:
-            await uninterrupted(self.run(self._start))
+            await uninterrupted(self.run_sync(self._start))
         except asyncio.CancelledError as error:
             # nothing else will: the body of the `with` statement is not entered, and nobody is asked for the response
             await end_recording(self, error, is_asked=False)
@@ -692,7 +692,7 @@ class AsyncRecorder(RecorderAttributes):
         """Take the provider's next event. Arguments and errors as for `Recorder.feed`."""
         async with self.lock:
             if self.writer.take(event):
-                await self.run(self.writer.flush)
+                await self.run_sync(self.writer.flush)
 
     async def cancel(self) -> None:
         """End the response as `cancelled`; what has arrived is kept. Errors as for `Recorder.cancel`."""
@@ -700,7 +700,7 @@ class AsyncRecorder(RecorderAttributes):
 
     async def _renew(self) -> float | None:
         async with self.lock:
-            return await self.run(self.writer.renew)
+            return await self.run_sync(self.writer.renew)
 
 
 async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
@@ -732,7 +732,7 @@ async def end_recording(
         writer = recorder.writer
         try:
             async with recorder.lock:
-                await recorder.run(writer.finish, error, is_cancelled=is_cancelled, is_asked=is_asked)
+                await recorder.run_sync(writer.finish, error, is_cancelled=is_cancelled, is_asked=is_asked)
         finally:
             if recorder.heartbeat is not None:
                 await recorder.heartbeat.end()

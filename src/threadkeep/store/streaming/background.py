@@ -188,9 +188,9 @@ class BackgroundFeed:
         async with recorder.lock:
             if recorder.response is None:
                 try:
-                    await recorder.run(recorder.writer.flush)
+                    await recorder.run_sync(recorder.writer.flush)
                     while recorder.writer.is_due:  # more has come in the meantime, and maybe nothing comes after it
-                        await recorder.run(recorder.writer.flush)
+                        await recorder.run_sync(recorder.writer.flush)
                 except AWAY as error:
                     LOG.warning("A part of a streamed response is not stored yet: %s", error_name(error))
 
