@@ -158,8 +158,10 @@ class RecordingThread:
 
     def _begin_storing(self, exchange: Exchange, place: QueuePlace) -> None:
         """Have a call stored soon, with others."""
-        self._ended.append((exchange, place))
-        if len(self._ended) == 1 and self._loop is not None:
+        with self._lock:  # else two threads may each take the other's call for one that was there before
+            self._ended.append((exchange, place))
+            is_first = len(self._ended) == 1
+        if is_first and self._loop is not None:
             with suppress(RuntimeError):  # the recorder has ended
                 self._loop.call_soon_threadsafe(self._loop.call_later, READ_SECONDS, self._start_all)
 
