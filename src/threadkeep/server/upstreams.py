@@ -206,7 +206,7 @@ class _HttpAsk:
         self, base: str, path: str, content: bytes, headers: Any
     ) -> AbstractAsyncContextManager[httpx2.Response]:
         headers = {**headers, "content-length": str(len(content))}
-        return self._client().stream("POST", _url(base + path), content=_sent_once(content), headers=headers)
+        return self._client().stream("POST", parsed_url(base + path), content=_sent_once(content), headers=headers)
 
     def _headers(self) -> dict[str, str]:
         headers = {"content-type": "application/json", **self._api.headers}
@@ -253,8 +253,9 @@ async def _sent_once(content: bytes) -> AsyncGenerator[bytes]:
 
 
 @lru_cache
-def _url(text: str) -> httpx2.URL:
-    return httpx2.URL(text)  # which takes longer than to look it up
+def parsed_url(text: str) -> httpx2.URL:
+    """Return a URL as httpx takes it, which takes longer than to look it up."""
+    return httpx2.URL(text)
 
 
 def named_upstream(text: str, environment: Mapping[str, str] = os.environ) -> Upstream:

@@ -7,7 +7,7 @@ import logging
 import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
-from functools import cache, partial
+from functools import partial
 from typing import Any, Final
 
 import httpx2
@@ -31,7 +31,7 @@ from threadkeep.server.recorder.targets import CallTarget, RecordedRoute, Record
 from threadkeep.server.recorder.worker import RecordingThread
 from threadkeep.server.service import socket_bytes_quota, socket_quota
 from threadkeep.server.socket_history import SocketHistory
-from threadkeep.server.upstreams import CONNECT_SECONDS
+from threadkeep.server.upstreams import CONNECT_SECONDS, parsed_url
 from threadkeep.store.aio import uninterrupted
 from threadkeep.store.streaming.background import at_once_or_within
 
@@ -156,12 +156,6 @@ class Passing:
         return self._recording.begin(facts)
 
 
-@cache
-def _url_of(text: str) -> httpx2.URL:
-    """Return the URL of a provider, which is parsed once."""
-    return httpx2.URL(text)
-
-
 def _with_own_key(scope: Scope, target: CallTarget) -> HTTPConnection:
     """The call as it is authenticated: with our key as its bearer token, instead of what is the provider's."""
     key = Headers(scope=scope).get(KEY) or target.key
@@ -217,7 +211,7 @@ class _PassedCall:
         query = self._keys.query_without(self._scope.get("query_string", b""))
         return httpx2.Request(
             self._scope["method"],
-            _url_of(target.upstream.url),
+            parsed_url(target.upstream.url),
             headers=passed_on(self._scope["headers"], without=_NOT_PASSED_ON, keys=self._keys),
             content=self._body() if has_body else None,
             extensions={"target": target.upstream.target(target.path, query)},
