@@ -49,6 +49,7 @@ class ClientHistory:
         self._calls = _calls_of_outputs(self._objects, self._turns)
         self.call_ids = {one["call_id"] for one in self._objects if isinstance(one.get("call_id"), str)}
         self._references = [_reference(item) for item in self._objects]
+        self._has_references = any(self._references)
         spoken = alignments.without_leading_system(alignments.utterances_of(self._objects))
         self._utterances = alignments.without_repeated_outputs(spoken, self._objects)
         self._keys = {said.key for said in self._utterances}
@@ -68,7 +69,7 @@ class ClientHistory:
         stored = [entry.item() for entry in entries]
         indexes = {index for index, entry in enumerate(entries) if entry.position in cut_off}
         client = self._utterances
-        if any(self._references):
+        if self._has_references:
             by_id = {name: item for item in stored for name in (item.get("id"), audio_id_of(item)) if name}
             objects = [by_id.get(name, one) for name, one in zip(self._references, self._objects, strict=True)]
             client = alignments.without_leading_system(alignments.utterances_of(objects))
@@ -109,7 +110,7 @@ class ClientHistory:
 
     def may_say(self, item: jsontext.JsonObject) -> bool:
         """Whether it may have a stored item; False where it cannot."""
-        return any(self._references) or all(
+        return self._has_references or all(
             said.is_optional or self._says(said) for said in alignments.utterances_of([item])
         )
 
