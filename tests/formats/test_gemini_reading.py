@@ -260,6 +260,23 @@ def test_responses_without_ids_answer_calls_by_name_and_order() -> None:
     assert [name.rpartition("_")[2] for name in calls] == ["0", "1", "2"]
 
 
+def test_calls_in_successive_contents_of_the_model_are_of_one_answer() -> None:
+    """Chats of @google/genai 2.32.0 and google-genai 3.6.1 keep each chunk of a stream as a content, with a call each.
+
+    Their tools' responses follow in one content, in the order of the calls, and without ids, as the calls have none.
+    """
+    calls = [said("model", made("f", args={"n": number})) for number in (1, 2)]
+    session = read(HELLO, *calls, said("user", gave("f", "first"), gave("f", "second")), *calls)
+    first, second, *outputs, third, fourth = objects(session)[1:]
+    answered = [(output["call_id"], output["output"]) for output in outputs]
+    assert answered == [(first["call_id"], "first"), (second["call_id"], "second")]
+    assert len({call["call_id"] for call in (first, second, third, fourth)}) == 4
+
+    history = [OpenCall(call["call_id"], "f") for call in (third, fourth)]
+    (added,) = FORMAT.parse_turns([said("user", gave("f", "1"), gave("f", "2"))], history)
+    assert [item.to_object()["call_id"] for item in added] == [third["call_id"], fourth["call_id"]]
+
+
 def test_the_same_call_in_a_later_turn_has_another_id() -> None:
     turn = [said("model", made("f")), said("user", gave("f"))]
     ids = [item["call_id"] for item in objects(read(HELLO, *turn, *turn)) if item["type"] == "function_call"]

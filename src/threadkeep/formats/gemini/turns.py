@@ -336,17 +336,25 @@ class OpenCalls:
 
 
 def turns_of(contents: Sequence[Any], calls: OpenCalls) -> list[list[JsonObject]]:
-    """The items of each content."""
+    """The items of each content.
+
+    Contents of the model that follow one another are one answer: chats of google-genai keep each chunk of a stream.
+    """
     turns: list[list[JsonObject]] = []
-    seed = ""
+    answer: list[JsonObject] = []
+    seed, ids = "", None
     for content in contents:
         seed = seed_of([seed, content])
         role, parts = role_of(content), parts_of(content)
+        if role != MODEL:
+            calls.add(answer)
+            answer, ids = [], None
         if role is None or not parts:
             turns.append([{**block(content, NAME), "origin": NAME, "native": {NAME: {"isContent": True}}}])
         elif role == MODEL:
-            turns.append(items_of(parts, Ids(seed)))
-            calls.add(turns[-1])
+            ids = ids or Ids(seed)
+            turns.append(items_of(parts, ids))
+            answer += turns[-1]
         else:
             items: list[JsonObject] = []
             for part in parts:
