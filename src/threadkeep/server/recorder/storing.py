@@ -18,6 +18,7 @@ from threadkeep.server import provider_answers
 from threadkeep.server.origins import ClientCall
 from threadkeep.server.quotas import GrowthQuota
 from threadkeep.server.recorder.exchanges import REFUSED, CallFacts, Exchange, Overflow, Unreadable
+from threadkeep.server.recorder.retrievals import store_retrieved
 from threadkeep.server.sessions import Locks, placed
 from threadkeep.server.unstored import Memory
 from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore, note_trace, whole_recorder
@@ -47,8 +48,10 @@ async def store_exchange(
     locks: Locks,
     most: int = provider_answers.MAX_ANSWER_BYTES,
     answer_bytes: GrowthQuota | None = None,
-) -> None:
+) -> bool:
     """Store a call as it passes; `locks` are shared by all calls that are recorded here.
+
+    Returns whether there was anything to store: False for most of those that ask for an answer again.
 
     Of an answer, `most` bytes are stored: of a stream, what has come until then. `answer_bytes` limits the streams that
     are being put together.
@@ -61,23 +64,26 @@ async def store_exchange(
     """
     facts = exchange.facts
     store = await facts.owner.store(store, facts.since or facts.at)
+    if facts.route.response is not None:
+        return await store_retrieved(store, exchange, most, provider=facts.provider, base_url=facts.base_url)
     payload = without_secrets(_json_object(await exchange.request_body(), "request"))
     if payload.get("generate") is False:
         await _count_alone(store, payload, exchange, most, answer_bytes)
-        return
+        return True
     once = f"asked:{facts.id}" if exchange.is_repeatable else None
     route = {"model": facts.route.model, "stream": facts.route.is_stream}
     asked = ClientCall(facts.route.format, payload, facts.headers, facts.owner, facts.provider, route, once)
     try:
         if await _stored_whole(store, asked, exchange, locks, most):
-            return
+            return True
         conversation = await placed(store, asked, locks)
     except NotFound:  # its user is erased, or its conversation was deleted in this moment
         await _count_alone(store, payload, exchange, most, answer_bytes)
-        return
+        return True
     del payload, asked  # an answer may take long
     with locks.answering(conversation):
         await _store_answered(store, conversation, exchange, most, answer_bytes)
+    return True
 
 
 async def _stored_whole(store: AsyncStore, asked: ClientCall, exchange: Exchange, locks: Locks, most: int) -> bool:

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import quote, unquote, urlsplit
 
+from threadkeep.domain.formats import STATEFUL
 from threadkeep.formats import NAMES, FormatName, get_format
 from threadkeep.server.recorder.secrets import KEY_SEGMENT, OwnKeys, is_own
 from threadkeep.server.upstreams import checked_url, spoken_format, upstream_parts
@@ -32,10 +33,14 @@ _HOP_BY_HOP: Final = frozenset(
 
 
 @cache
-def _routes() -> list[tuple[re.Pattern[str], FormatName]]:
-    """How the path of a call ends that has a model answer, and in which format."""
+def _routes(method: str) -> list[tuple[re.Pattern[str], FormatName]]:
+    """How the path of a call ends that has a model answer, or asks for such an answer again, and in which format."""
     apis = [(name, get_format(name).api) for name in NAMES]
-    return [(re.compile(api.route), name) for name, api in apis if api is not None and api.route]
+    routes: list[tuple[FormatName, str]] = [(name, api.route) for name, api in apis if api is not None and api.route]
+    again = [(name, f"{route}/(?P<response>[^/]+)") for name, route in routes if name in STATEFUL]
+    cancelled = [(name, f"{route}/cancel") for name, route in again]
+    of_method = again if method == "GET" else [*routes, *cancelled] if method == "POST" else []
+    return [(re.compile(route), name) for name, route in of_method]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +83,22 @@ class RecordedRoute(NamedTuple):
         format: the format of the request and its answer.
         model: the model in the path; None if the request names it.
         is_stream: whether the path asks for a stream; None if the request says so.
+        response: the provider's id of an answer that is asked for again, or cancelled; None for a new one.
     """
 
     format: FormatName
     model: str | None = None
     is_stream: bool | None = None
+    response: str | None = None
 
     @classmethod
     def of(cls, method: str, path: str) -> RecordedRoute | None:
         """Return what a call asks for; None for any other call."""
-        for pattern, format_ in _routes() if method == "POST" else ():
+        for pattern, format_ in _routes(method):
             if found := pattern.fullmatch(path):
                 groups = found.groupdict()
+                if "response" in groups:
+                    return cls(format_, response=unquote(groups["response"]))
                 if not groups:
                     return cls(format_)
                 return cls(format_, unquote(groups["model"]), groups["method"] == "streamGenerateContent")

@@ -244,8 +244,8 @@ class RecordingThread:
         try:
             with self._counted(exchange):
                 await place.turn()
-                await store_exchange(self._store, exchange, self._locks, self._max_answer_bytes, self._answer_bytes)
-                self.counters.add(RECORDED)
+                if await store_exchange(self._store, exchange, self._locks, self._max_answer_bytes, self._answer_bytes):
+                    self.counters.add(RECORDED)
         finally:
             place.leave()
 
@@ -263,7 +263,7 @@ class RecordingThread:
             exchange = None
             try:
                 exchange = SpooledExchange(call, self._max_bytes)
-                await store_exchange(self._store, exchange, self._locks, self._max_answer_bytes)
+                is_stored = await store_exchange(self._store, exchange, self._locks, self._max_answer_bytes)
             except (*AWAY, NotFound, ResponseInProgress) as error:
                 tries += await is_usable(self._store)
                 if tries < SPOOLED_TRIES:
@@ -279,7 +279,8 @@ class RecordingThread:
             except Exception as error:  # noqa: BLE001 - whatever it is, calls go on
                 self._count(FAILED, "a call is not recorded", error_name(error))
             else:
-                self.counters.add(RECORDED)
+                if is_stored:
+                    self.counters.add(RECORDED)
             return
 
     @contextmanager

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, delete, exists, or_, select
 
 from threadkeep import errors
+from threadkeep.db.models import responses, usage_records
 from threadkeep.domain import formats, jsontext
 from threadkeep.domain.usage import FIGURES, NormalizedUsage, Usage, figure
+from threadkeep.store.reading.history import BROKEN_OFF_TEXT
 from threadkeep.store.reading.responses import get_place
 from threadkeep.store.usage import ledger
 from threadkeep.store.work import connections, idempotency, positions, refs, validation
@@ -70,6 +72,31 @@ def usage_from(usage: Any, format: str) -> Usage | None:
         hint = "Pass the usage object of the provider's response."
         raise jsontext.mismatch(errors.InvalidOption, "a usage object", usage, "usage", hint)
     return wire.usage_of(dict(value))
+
+
+def withdraw_attempt(handle: Handle, response: int) -> datetime | None:
+    """Remove the attempt of a response without an end, of which another one has more; return when it was made.
+
+    None where there is none: the response has ended, is being recorded, or its attempt was withdrawn before.
+    """
+    ref, ledger_rows, table = handle.ref, usage_records.c, responses.c
+    is_unended = [
+        *ref.rows_of(table), table.number == response, table.deleted_at.is_(None), table.open_branch.is_(None),
+        or_(table.status == "in_progress", table.incomplete_details == BROKEN_OFF_TEXT),
+    ]  # fmt: skip
+    is_attempt = [*ref.rows_of(ledger_rows), ledger_rows.response == response]
+
+    def write(connection: Connection) -> datetime | None:
+        found = select(ledger_rows.id, ledger_rows.occurred_at).where(*is_attempt, exists().where(*is_unended))
+        row = connection.execute(found.order_by(ledger_rows.id).limit(1)).one_or_none()
+        if row is None:
+            return None
+        ledger.note_day(connection, ref, row.occurred_at)
+        is_row = ledger_rows.tenant_id == ref.scope.tenant, ledger_rows.id == row.id
+        is_ours = connection.execute(delete(usage_records).where(*is_row)).rowcount
+        return row.occurred_at if is_ours else None
+
+    return handle.transactions.write(write)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
