@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from google import genai
 from google.genai import errors, types
 
 from tests.server.recorder.conftest import Recorded, said
-from tests.server.recorder.provider import Reply, failure, stream, whole
+from tests.server.recorder.provider import EVENTS, JSON, Reply, failure, stream, whole
 from tests.server.scripts import COMPRESS
 
 pytestmark = pytest.mark.one_database
@@ -211,3 +212,26 @@ def test_compressed_requests_are_read(recorded: Recorded, encoding: str) -> None
     recorded.wait_for(1)
     [conversation] = recorded.conversations()
     assert said(conversation) == ["user: Hello", "assistant: Fine."]
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["plain", "streamed"])
+def test_the_rest_of_a_paused_answer_follows_what_there_is_of_it(recorded: Recorded, streams: bool) -> None:
+    """google-genai 3.6.1 asks again by itself, with the same contents and the token, and its chat keeps both parts."""
+    ends = [{"finishReason": "CONTINUATION", "continuationToken": "dG9rZW4="}, {"finishReason": "STOP"}]
+    for text, end in zip(("Ham", "burg is a city.", "Yes."), [*ends, ends[1]], strict=True):
+        candidate = {"content": {"role": "model", "parts": [{"text": text}]}, "index": 0, **end}
+        body = json.dumps({"candidates": [candidate]})
+        recorded.provider.says(Reply(200, EVENTS if streams else JSON, [f"{'data: ' * streams}{body}\n\n".encode()]))
+    options = types.HttpOptions(base_url=recorded.url)
+    with genai.Client(api_key="AIza-of-the-provider", http_options=options) as client:
+        chat = client.chats.create(model="gemini-3-pro")
+        for calls, question in ((2, QUESTION), (3, "Sure?")):
+            _ = [*chat.send_message_stream(question)] if streams else chat.send_message(question)
+            recorded.wait_for(calls)
+            [conversation] = recorded.conversations()
+            assert "continuationToken" not in conversation.request_payload("gemini")
+    assert said(conversation) == [
+        f"user: {QUESTION}", "assistant: Ham", "assistant: burg is a city.", "user: Sure?", "assistant: Yes.",
+    ]  # fmt: skip
+    assert [branch.number for branch in conversation.branches()] == [0]
+    assert conversation.usage().attempts == 3

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from threadkeep.store.conversation import Conversation
 
 SUMMARY_TAGS: Final = ("summary", "state_snapshot")  # of the blocks that models are asked to write a summary in
+_TOKENS: Final = frozenset({"continuationToken", "continuation_token"})  # with which Gemini goes on with an answer
 _REQUEST: Final = 1_000  # characters of a request for a summary: people seldom type so many about one
 
 
@@ -38,12 +39,14 @@ class HistoryDelta:
 class ClientHistory:
     """The history in a client's request.
 
-    `previous_response_id` and `has_conversation` say that it only has what follows what the provider holds.
+    `previous_response_id` and `has_conversation` say that it only has what follows what the provider holds. One with a
+    continuation token goes on behind the paused answer, which it does not have.
     """
 
     def __init__(self, session: Session) -> None:
         self.previous_response_id: str | None = session.previous_response_id
         self.has_conversation = session.conversation is not None
+        self._follows_pause = lasting_settings(session) != session.settings
         self._items, self._turns, self._makers = session.items, session.turns, session.makers
         self._objects = [item.to_object() for item in session.items]
         self._calls = _calls_of_outputs(self._objects, self._turns)
@@ -86,7 +89,10 @@ class ClientHistory:
             rest = []
         matched = {said.item for said in client} - {said.item for said in alignment.rest}
         call_ids = {index: stored[call].get("call_id") for index, call in alignment.calls.items()}
-        return HistoryDelta(alignment.kept, len(matched), alignment.is_all, self._new_items(rest, call_ids))
+        kept, is_all = alignment.kept, alignment.is_all
+        if self._follows_pause and not rest and _is_paused(entries[kept:], cut_off):
+            kept, is_all = len(entries), True
+        return HistoryDelta(kept, len(matched), is_all, self._new_items(rest, call_ids))
 
     def _with_optional_comments(
         self, stored: Sequence[alignments.Utterance], items: Sequence[jsontext.JsonObject]
@@ -158,6 +164,13 @@ def _reference(item: jsontext.JsonObject) -> str | None:
     return audio_id_of(item) if "native" in item or item["type"] == "provider_item" else None
 
 
+def _is_paused(entries: Sequence[ItemEntry], cut_off: Collection[int]) -> bool:
+    """Whether items are an answer that is not whole, and nothing else."""
+    said = [entry.item() for entry in entries]
+    is_answer = all(one.get("role") in (None, "assistant") and one["type"] not in OUTPUTS for one in said)
+    return is_answer and bool(entries) and entries[-1].position in cut_off
+
+
 def _calls_of_outputs(items: Sequence[jsontext.JsonObject], turns: Sequence[int | None]) -> dict[int, int]:
     """Where the calls are that outputs answer, by the indexes of both: the last ones before them.
 
@@ -188,15 +201,23 @@ def configure(conversation: Conversation, session: Session, *, is_locked: bool =
 
     Returns those it had before. `is_locked`: it was opened in this transaction, for writing.
     """
+    settings = lasting_settings(session)
     known = opened_config(conversation.handle) if is_locked else conversation.clone_config()
-    if known.settings != session.settings:
-        removed = dict.fromkeys(known.settings.keys() - session.settings.keys())
-        conversation.update(**{**removed, **session.settings})
+    if known.settings != settings:
+        removed = dict.fromkeys(known.settings.keys() - settings.keys())
+        conversation.update(**{**removed, **settings})
     if known.tools != session.tools:
         conversation.clear_tools()
         if session.tools:
             conversation.register_tools(session.tools)
     return known
+
+
+def lasting_settings(session: Session) -> jsontext.JsonObject:
+    """Return the settings of a request without a continuation token, which is for that request alone."""
+    extra = session.settings.get("extra") or {}
+    lasting = {name: {key: keys[key] for key in keys if key not in _TOKENS} for name, keys in extra.items()}
+    return session.settings if lasting == extra else {**session.settings, "extra": lasting}
 
 
 def with_leading_instructions(session: Session) -> Session:
