@@ -158,6 +158,8 @@ def test_content_may_come_in_parts() -> None:
         thinking("ab"), {"type": "text", "text": "cd"}, {"type": "reference", "reference_ids": [1]},
         {"type": "text", "text": "e"},
     ]  # fmt: skip
+    reasoning, said = FORMAT.parse_response({"choices": [{"message": found, "finish_reason": "stop"}]}).output
+    assert (reasoning.type, said.to_object()["content"][0]["text"]) == ("reasoning", "cd")
 
 
 CALLS = {

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.domain.jsonvalues import JSON
 from threadkeep.domain.jsontext import decode, loads
 from threadkeep.domain.response import Response
+from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse, CannotRender, ProviderError, StreamChunk
 from threadkeep.formats import FormatName, get_format
 from threadkeep.formats.canonical.entries import Snapshot, entry_of
@@ -38,6 +39,46 @@ def test_reasoning_of_any_spelling_is_an_item_before_the_message() -> None:
         assert message["content"][0]["text"] == "Yes."
 
 
+def thinking(*texts: str, **keys: Any) -> Json:
+    """A part as Mistral sends it."""
+    return {"type": "thinking", "thinking": [{"type": "text", "text": text} for text in texts], **keys}
+
+
+@pytest.mark.parametrize("thought", [thinking("h", "m", closed=True), {"type": "thinking", "thinking": "hm"}])
+def test_reasoning_at_the_beginning_of_the_content_is_an_item_before_the_message(thought: Json) -> None:
+    reasoning, message = objects(chat({"content": [thought, {"type": "text", "text": "Yes."}]}))
+    assert reasoning["content"] == [{"type": "reasoning_text", "text": "hm"}]
+    assert message["content"] == [{"type": "output_text", "text": "Yes."}]
+
+
+@pytest.mark.parametrize("dialect", [None, "mistral"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"content": [thinking("hm", signature="s"), {"type": "text", "text": "Yes."}]},
+        {"content": [thinking("h"), thinking("m"), {"type": "text", "text": "Yes."}, thinking("Or?")]},
+        {
+            "content": [thinking("hm")],
+            "tool_calls": [{"id": "abcdefghi", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+        },
+    ],
+)  # fmt: skip
+def test_reasoning_in_the_content_goes_back_where_it_was(more: Json, dialect: str | None) -> None:
+    model, message = "magistral-medium-latest", {"role": "assistant", **more}
+    session = Session(model=model, dialect=dialect)
+    session.user("Is it?")
+    session.add_response(
+        {"model": model, "choices": [{"finish_reason": "stop", "message": message}]}, "chat_completion"
+    )
+    session.user("Really?")
+    assert session.request_payload("chat_completion")["messages"][1] == message
+    imported = get_format("chat_completion").parse_request(
+        {"model": model, "messages": [{"role": "user", "content": "Is it?"}, message]}
+    )
+    assert [item.type for item in imported.items] == [item.type for item in session.items[:-1]]
+    assert imported.request_payload("chat_completion")["messages"][1] == message
+
+
 def test_an_empty_refusal_hides_no_content_and_a_refusal_neither() -> None:
     assert chat({"content": "Yes.", "refusal": ""}).text == "Yes."
     parts = objects(chat({"content": "Well.", "refusal": "No."}))[0]["content"]
@@ -51,7 +92,7 @@ def test_calls_are_understood_without_their_type() -> None:
 
 def test_blocks_and_keys_of_one_server_are_kept() -> None:
     message: Json = {
-        "content": [{"type": "thinking", "thinking": "x"}, "Hi"],
+        "content": [{"type": "music", "notes": "x"}, "Hi"],
         "executed_tools": [1],
         "audio": {"id": "a"},
     }

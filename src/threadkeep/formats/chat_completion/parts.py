@@ -18,7 +18,8 @@ of a call, `type` and `arguments` of a call that lacks them, `audio` that is sen
 call), `whole` (a block that is a whole message), `keys` that are empty. Of parts: one word.
 
 An assistant message has reasoning, refusals and keys of servers next to its content. Reasoning stands under keys that
-servers name in their own ways; an item keeps the keys that it had. Keys without a canonical form are `native`.
+servers name in their own ways, or in parts that the content begins with (Mistral; behind a text, they are blocks); an
+item keeps the keys and parts that it had. Keys without a canonical form are `native`.
 
 Reading:
 
@@ -35,6 +36,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Sequence
+from itertools import dropwhile, takewhile
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
@@ -111,8 +113,11 @@ def usual_nothing(message: JsonObject) -> str:
 
 
 def reasoning_of(message: JsonObject) -> list[JsonObject]:
-    """The reasoning next to the content as an item, if there is any; its keys go back as they came."""
+    """The reasoning before or next to the content as an item, if there is any; its keys go back as they came."""
     keys = {key: message[key] for key in REASONING_KEYS if message.get(key)}
+    content = message.get("content")
+    if thoughts := list(takewhile(is_thinking, content if isinstance(content, list) else ())):
+        keys["content"] = thoughts
     if not keys:
         return []
     text = next((text for value in keys.values() if (text := _readable(value))), "")
@@ -125,8 +130,27 @@ def _readable(value: Any) -> str:
     if isinstance(value, str):
         return value
     details = [detail for detail in (value if isinstance(value, list) else [value]) if isinstance(detail, dict)]
-    texts = [detail.get("text") or detail.get("summary") or detail.get("content") for detail in details]
+    pieces = [piece for detail in details for piece in (_thinking_pieces(detail) or [detail])]
+    texts = [piece.get("text") or piece.get("summary") or piece.get("content") for piece in pieces]
     return "".join(text for text in texts if isinstance(text, str))
+
+
+def _thinking_pieces(part: JsonObject) -> list[JsonObject]:
+    thought = part.get("thinking")
+    if isinstance(thought, list):
+        return [piece for piece in thought if isinstance(piece, dict)]
+    return [{"text": thought}] if thought else []
+
+
+def is_thinking(part: Any) -> bool:
+    """Whether a part of the content is reasoning (Mistral)."""
+    return isinstance(part, dict) and part.get("type") == "thinking"
+
+
+def content_of(message: JsonObject) -> Any:
+    """The content without the reasoning that it begins with."""
+    content = message.get("content")
+    return [*dropwhile(is_thinking, content)] if isinstance(content, list) else content
 
 
 def is_blank_value(value: Any) -> bool:

@@ -341,7 +341,7 @@ def _is_regular(message: JsonObject) -> bool:
 
 def _answer(message: JsonObject, native: JsonObject, *, is_needed: bool) -> list[JsonObject]:
     """What an assistant message has besides reasoning and calls; `is_needed`: it is all that there is."""
-    content, refusal = message.get("content"), message.get("refusal")
+    content, refusal = spellings.content_of(message), message.get("refusal")
     is_text = bool(content) or (content == "" and is_needed and not native and not refusal)
     parts, word = read_content(content, "assistant") if is_text else ([], None)
     if refusal:

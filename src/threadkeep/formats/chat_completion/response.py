@@ -122,7 +122,7 @@ def _items_of(choice: JsonObject) -> list[JsonObject]:
 
 
 def _parts(message: JsonObject) -> list[JsonObject]:
-    content, refusal = message.get("content"), message.get("refusal")
+    content, refusal = spellings.content_of(message), message.get("refusal")
     blocks = content if isinstance(content, list) else [] if content is None else [content]
     parts = [part for wire in blocks if (part := _part(wire)) is not None]
     if isinstance(refusal, str) and refusal:

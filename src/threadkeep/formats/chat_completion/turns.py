@@ -118,7 +118,7 @@ class ChatWriter(TurnWriter):
 
     def _belongs(self, message: JsonObject, entry: ItemEntry, *, is_text: bool) -> bool:
         """Whether the open message is the one that an item is part of."""
-        is_empty = message["content"] is None and not self._calls
+        is_empty = all(map(spellings.is_thinking, message["content"] or ())) and not self._calls
         goes_on = entry.turn is not None and (not is_text or bool(self._calls))
         return self._turn == entry.turn and (is_empty or goes_on)
 
@@ -212,7 +212,7 @@ class ChatWriter(TurnWriter):
         return rendering.options.now is None or rendering.options.now < expires_at
 
     def reasoning(self, item: JsonObject, entry: ItemEntry) -> None:
-        """Reasoning that came from this format, as the keys that it had; other reasoning stays unseen."""
+        """Reasoning that came from this format, as the keys and parts that it had; other reasoning stays unseen."""
         if keys := native_keys(item, NAME):
             self._say(keys, entry, is_text=False)
         else:
