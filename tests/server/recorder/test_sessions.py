@@ -366,3 +366,43 @@ def test_users_who_name_a_conversation_alike_at_the_same_time_meet_nowhere(recor
         assert sum(row.attempts for row in store.usage(by="user_id")) == 8
         shown = [line for talk in store.list_conversations() for line in said(talk)]
         assert {line.partition(",")[0] for line in shown} == {f"user: I am {user}", "assistant: Fine."}
+
+
+def _choices(format_: str, *texts: str) -> Reply:
+    """An answer with several choices."""
+    bodies = [json.loads(whole(format_, text).chunks[0]) for text in texts]
+    key = {"chat_completion": "choices", "gemini": "candidates"}[format_]
+    choices = [{**body[key][0], "index": number} for number, body in enumerate(bodies)]
+    return Reply(200, {"content-type": "application/json"}, [json.dumps({**bodies[0], key: choices}).encode()])
+
+
+def _say(recorded: Recorded, format_: str, *texts: str, count: int = 1) -> None:
+    """A call with a history: texts of the user and the model by turns."""
+    path = "/v1/chat/completions"
+    body: dict[str, Any]
+    if format_ == "gemini":
+        path = "/v1beta/models/gemini-3-pro:generateContent"
+        turns = [{"role": ("user", "model")[at % 2], "parts": [{"text": text}]} for at, text in enumerate(texts)]
+        body = {"contents": turns, "generationConfig": {"candidateCount": count}}
+    else:
+        turns = [{"role": ("user", "assistant")[at % 2], "content": text} for at, text in enumerate(texts)]
+        body = {"model": "gpt-5.4", "messages": turns, "n": count}
+    assert httpx2.post(f"{recorded.url}{path}", json=body).status_code == 200
+
+
+@pytest.mark.parametrize("format_", ["chat_completion", "gemini"])
+def test_a_client_may_go_on_with_any_choice(recorded: Recorded, format_: str) -> None:
+    """Each is a branch of one conversation, and so is an answer to which the client comes back."""
+    recorded.provider.says(_choices(format_, "A rhyme.", "A joke."), *[whole(format_, "Fine.")] * 4)
+    _say(recorded, format_, "Tell me", count=2)
+    _say(recorded, format_, "Tell me", "A joke.", "Longer")
+    _say(recorded, format_, "Tell me", "A joke.", "Longer", "Fine.", "Shorter")
+    _say(recorded, format_, "Tell me", "A rhyme.", "Longer")
+    _say(recorded, format_, "Tell me", "A poem.", "Longer")
+    recorded.wait_for(5)
+    conversation, other = recorded.conversations()
+    assert [[line.partition(": ")[2] for line in said(conversation.on_branch(at))] for at in (0, 1)] == [
+        ["Tell me", "A rhyme.", "Longer", "Fine."],
+        ["Tell me", "A joke.", "Longer", "Fine.", "Shorter", "Fine."],
+    ]
+    assert [line.partition(": ")[2] for line in said(other)] == ["Tell me", "A poem.", "Longer", "Fine."]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.domain import items, jsontext
 from threadkeep.domain.session import Session
-from threadkeep.formats.canonical.entries import ItemEntry
+from threadkeep.formats.canonical.entries import ItemEntry, entry_of
 from threadkeep.formats.chat_completion.parts import audio_id_of
 from threadkeep.formats.shared.pairing import CALLS, OUTPUTS
 from threadkeep.store.history_sync import alignment as alignments
@@ -119,6 +119,17 @@ class ClientHistory:
         return self._has_references or all(
             said.is_optional or self._says(said) for said in alignments.utterances_of([item])
         )
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether the assistant says something in it."""
+        return any(said.speaker == alignments.ASSISTANT for said in self._utterances)
+
+    def goes_on(self, items: Sequence[jsontext.JsonObject], answer: Sequence[jsontext.JsonObject]) -> bool:
+        """Whether it has all of some items, and then an answer."""
+        entries = [entry_of(value, position=at) for at, value in enumerate((*items, *answer))]
+        says_something = any(not said.is_optional for said in alignments.utterances_of(answer))
+        return says_something and self.compare(entries, (), may_begin_later=False).is_all
 
     def begins_with(self, item: jsontext.JsonObject) -> bool:
         """Whether a stored item says the first thing in it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +14,9 @@ from threadkeep.db.models import branches, responses
 from threadkeep.db.queries.items import first_positions
 from threadkeep.domain import formats, searching, stored
 from threadkeep.domain.items import Message
+from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.domain.session import Session
+from threadkeep.errors import FormatError, NotFound
 from threadkeep.formats.canonical.entries import ItemEntry, entry_of
 from threadkeep.formats.shared.parsing import CUT_OFF
 from threadkeep.store.history_sync.client_history import ClientHistory, HistoryDelta, is_about
@@ -246,6 +249,7 @@ BEGINNING: Final = "begins-with"  # the label with which conversations are found
 _CANDIDATES: Final = 20  # conversations that begin alike and are compared with a history; the newest ones
 _LONG: Final = 40  # characters of an answer, so that it is hardly by chance that another history has it
 _RESPONSES: Final = 1000  # of a conversation that is compared, among which those are that broke off
+_CHOICES: Final = frozenset({"choices", "candidates"})  # keys of bodies with answers to choose from
 _ANSWERS: Final = frozenset({"reasoning", "function_call", "custom_tool_call"})  # types of items of a model
 
 
@@ -377,6 +381,7 @@ class ComparedHistory:
 
     def __init__(self, conversation: Conversation, history: ClientHistory, *, is_asked: bool = False) -> None:
         stored, responses = conversation.transcript(), list(conversation.responses(limit=_RESPONSES))
+        self._conversation, self._responses = conversation, responses
         self._history, self._objects = history, [item.item.to_object() for item in stored]
         self.positions = [item.position for item in stored]
         self._is_being_answered = is_asked or any(one.status == "in_progress" for one in responses)
@@ -413,9 +418,25 @@ class ComparedHistory:
             ids = {self._objects[at].get("call_id") for at in range(self.kept) if self._is_answer(at)}
             return len(ids & self._history.call_ids), self.kept
         if self._is_being_answered or any(self._answered.values()):
-            return 0, 0
+            return (0, self.kept + 1) if not self._is_being_answered and self._has_other_answer() else (0, 0)
         asked = self._compare([at for at in self.positions if at not in self._answered])
         return 0, asked.kept if asked.is_all else 0
+
+    def _has_other_answer(self) -> bool:
+        """Whether the client goes on with another answer to what it has: one of another branch, or another choice."""
+        kept, at = self._objects[: self.kept], self.positions[self.kept - 1] if self.kept else -1
+        others = (other for one in self._responses if one.input_to == at for other in self._answers_in(one))
+        return self._history.has_answer and any(self._history.goes_on(kept, other) for other in others)
+
+    def _answers_in(self, response: stored.StoredResponse) -> Iterator[list[JsonObject]]:
+        """What a response has said, and its other choices, which are in its body alone."""
+        yield [one.item.to_object() for one in self._conversation.output_items(response.number)]
+        with suppress(NotFound, FormatError):
+            body = loads(self._conversation.response_body(response.number))
+            wire = formats.get_format(response.format)
+            for key in _CHOICES & body.keys():
+                for choice in body[key][1:]:
+                    yield [item.to_object() for item in wire.parse_response({**body, key: [choice]}).output]
 
 
 def is_answer(item: Mapping[str, Any]) -> bool:
