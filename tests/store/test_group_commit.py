@@ -235,7 +235,7 @@ def test_units_of_one_thread_are_committed_together(store: Any, refused: int | N
         return number
 
     results = groups.run_units(store.handle.transactions, [partial(work, number) for number in range(WRITERS)])
-    assert [one if isinstance(one, int) else type(one) for one in results] == [
+    assert [result if error is None else type(error) for result, error in results] == [
         HeadConflict if number == refused else number for number in range(WRITERS)
     ]
     missing = [] if refused is None else [refused]

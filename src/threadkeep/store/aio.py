@@ -26,6 +26,7 @@ from typing import (
     Concatenate,
     Final,
     ForwardRef,
+    Generic,
     ParamSpec,
     Protocol,
     Self,
@@ -70,6 +71,7 @@ from threadkeep.store.writing.api_keys import ApiKeys
 
 P = ParamSpec("P")
 T = TypeVar("T")
+E = TypeVar("E")
 C = TypeVar("C", bound=Callable[..., Any])
 Method: TypeAlias = Callable[Concatenate[Any, P], T]
 FACES: Final = re.compile(r"\b(Store|UnitOfWork|Conversation|Recorder|ChangeWatcher|Iterator)\b")
@@ -117,42 +119,45 @@ class UnitThread:
             executor.shutdown(wait=False)
 
 
-class ThreadBatches:
-    """Runs calls of one event loop in one worker thread: all that come meanwhile, at once (`groups.run_calls`).
+class CallBatches(Generic[E]):
+    """Hands over what comes in one event loop, a batch at a time: all that came while the last one was run.
 
     Threads that write at the same time wait for each other, and each takes Python's lock from the event loop.
     """
 
-    def __init__(self) -> None:
-        self._waiting: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
+    def __init__(self, run: Callable[[Sequence[E]], asyncio.Future[list[groups.Outcome]]]) -> None:
+        self._run = run
+        self._waiting: list[tuple[E, asyncio.Future[Any]]] = []
         self._is_running = False
 
-    async def __call__(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call the function and return its result."""
-        return await _run_in(self._submit, partial(function, *args, **kwargs))
-
-    def _submit(self, call: Callable[[], T]) -> asyncio.Future[T]:
-        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.append((call, done))
+    def submit(self, element: E) -> asyncio.Future[Any]:
+        """Return a future of what running an element returns or raises."""
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append((element, done))
         if not self._is_running:
-            self._run()
+            self._start()
         return done
 
-    def _run(self) -> None:
-        some, self._waiting = self._waiting, []
-        calls = [call for call, _ in some]
-        running = asyncio.get_running_loop().run_in_executor(None, groups.run_calls, calls)
+    def _start(self) -> None:
+        some = self._waiting[: groups.MAX_MEMBERS]
+        del self._waiting[: len(some)]
         self._is_running = True
+        try:
+            running = self._run([element for element, _ in some])
+        except RuntimeError as error:  # the threads of the loop have ended
+            running = asyncio.get_running_loop().create_future()
+            running.set_exception(error)
         running.add_done_callback(partial(self._end, [done for _, done in some]))
 
-    def _end(self, waiting: Sequence[asyncio.Future[Any]], running: asyncio.Future[Sequence[groups.Outcome]]) -> None:
-        self._is_running, failure = False, running.exception()
+    def _end(self, waiting: Sequence[asyncio.Future[Any]], running: asyncio.Future[list[groups.Outcome]]) -> None:
+        self._is_running = False
+        failure = asyncio.CancelledError() if running.cancelled() else running.exception()
         outcomes = [(None, failure)] * len(waiting) if failure is not None else running.result()
         for done, (result, error) in zip(waiting, outcomes, strict=True):
             if not done.done():  # else nobody waits any more
                 done.set_result(result) if error is None else done.set_exception(error)
         if self._waiting:
-            self._run()
+            self._start()
 
 
 class StoreRunner:
@@ -160,7 +165,9 @@ class StoreRunner:
 
     def __init__(self, store: handle.StoreHandle, run: Runner, opening: Runner | None = None) -> None:
         self.run, self._store, self._root, self._opening = run, store, store.root, opening or run
-        self._batches: WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadBatches] = WeakKeyDictionary()
+        self._batches: WeakKeyDictionary[asyncio.AbstractEventLoop, CallBatches[Callable[[], Any]]] = (
+            WeakKeyDictionary()
+        )
 
     async def together(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Like a call of this, for what writes and waits for nothing else: on SQLite, in one thread with others."""
@@ -170,8 +177,10 @@ class StoreRunner:
         if self.run is not run_in_thread or not is_grouping or self._store.resources.blobs is not None:
             return await self.run(function, *args, **kwargs)
         if (batches := self._batches.get(loop)) is None:
-            batches = self._batches[loop] = ThreadBatches()
-        return await batches(function, *args, **kwargs)
+            batches = self._batches[loop] = CallBatches(
+                lambda calls: loop.run_in_executor(None, groups.run_calls, calls)
+            )
+        return await _run_in(batches.submit, partial(function, *args, **kwargs))
 
     async def __call__(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Open the database if that was not done; call the function and return its result."""
@@ -781,41 +790,25 @@ class UnitBatches:
     """
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[units.Work[Any], asyncio.Future[Any]]] = []
-        self._writing: asyncio.Task[None] | None = None
+        self._batches: CallBatches[units.Work[Any]] | None = None
         self._connections = asyncio.Semaphore(POOLED)
 
     async def run(
         self, store: AsyncStore, function: Callable[Concatenate[Store, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Like `AsyncStore.run_in_transaction`; the function gets the blocking store in a unit of work."""
-        place = store.sync.handle.transactions
+        place, call = store.sync.handle.transactions, store.call
 
         def run(unit: units.OwnTransactions) -> T:
             return function(from_handle(Store, replace(store.sync.handle, transactions=unit)), *args, **kwargs)
 
         if not (isinstance(place, transactions.EngineTransactions) and place.is_grouping):
             async with self._connections:
-                return await store.call(place.run_unit, run, is_short=True)
-        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.append((run, done))
-        if self._writing is None:
-            self._writing = asyncio.create_task(self._write(store.call, place))
-        return await done
-
-    async def _write(self, call: StoreRunner, place: transactions.EngineTransactions) -> None:
-        try:
-            while some := self._waiting[: groups.MAX_MEMBERS]:
-                del self._waiting[: len(some)]
-                try:
-                    results = await call(groups.run_units, place, [work for work, _ in some])
-                except Exception as error:  # noqa: BLE001 - the database cannot be opened
-                    results = [error] * len(some)
-                for (_, done), result in zip(some, results, strict=True):
-                    if not done.done():  # else nobody waits any more
-                        done.set_exception(result) if isinstance(result, Exception) else done.set_result(result)
-        finally:
-            self._writing = None
+                return await call(place.run_unit, run, is_short=True)
+        if self._batches is None:
+            self._batches = CallBatches(lambda works: asyncio.create_task(call(groups.run_units, place, works)))
+        result: T = await self._batches.submit(run)
+        return result
 
 
 def note_trace(conversation: Conversation, key: str) -> None:

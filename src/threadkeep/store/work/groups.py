@@ -235,13 +235,13 @@ def run_calls(functions: Sequence[Callable[[], Any]]) -> list[Outcome]:
     return [results[call] for call in calls]
 
 
-def run_units(transactions: EngineTransactions, works: Sequence[units.Work[T]]) -> list[T | Exception]:
-    """Run short units of work one after the other in one transaction; return the result of each, or what it raises.
+def run_units(transactions: EngineTransactions, works: Sequence[units.Work[Any]]) -> list[Outcome]:
+    """Run short units of work one after the other in one transaction.
 
     They have no savepoints, which take a sixth of the time of a call that is recorded. So where one fails, everything
     is rolled back, and each is run in a transaction of its own.
     """
-    tried: list[list[units.Result[T]]] = [[] for _ in works]  # those that may have been committed
+    tried: list[list[units.Result[Any]]] = [[] for _ in works]  # those that may have been committed
 
     def run(connection: Connection) -> None:
         for work, begun in zip(works, tried, strict=True):
@@ -249,16 +249,16 @@ def run_units(transactions: EngineTransactions, works: Sequence[units.Work[T]]) 
             with unit.open():
                 begun.append((unit, work(unit)))
 
-    def run_alone(work: units.Work[T], begun: Sequence[units.Result[T]]) -> T | Exception:
+    def run_alone(work: units.Work[Any], begun: Sequence[units.Result[Any]]) -> Outcome:
         try:
-            return transactions.run_unit(work, is_short=True, tried=begun)
+            return transactions.run_unit(work, is_short=True, tried=begun), None
         except Exception as error:  # noqa: BLE001 - it is raised to its caller
-            return error
+            return None, error
 
     if transactions.is_grouping and len(works) > 1:
         with suppress(Exception, units.SavepointsNeeded):
             transactions.write_together(run, connections.Retries(is_repeatable=True))
             for begun in tried:
                 transactions.end_unit(begun[-1][0])
-            return [begun[-1][1] for begun in tried]
+            return [(begun[-1][1], None) for begun in tried]
     return list(map(run_alone, works, tried))
