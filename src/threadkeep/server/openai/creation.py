@@ -6,7 +6,7 @@ Source: OpenAI's API reference, "Responses", create a model response.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,6 +21,7 @@ from threadkeep.domain.rendering import Rendered
 from threadkeep.domain.stored import StoredItem
 from threadkeep.domain.tools import tools_from
 from threadkeep.errors import HeadConflict
+from threadkeep.formats.shared.pairing import ALL_KINDS
 from threadkeep.server import (
     agent_tools,
     answers,
@@ -59,6 +60,7 @@ _OWN: Final = frozenset(
     {"conversation", "previous_response_id", "stream", "stream_options", "background", "store", "input"}
 )
 # and those that are about how it is answered: a repeated request with the same key may have others
+_OUTPUTS: Final = ALL_KINDS.outputs
 _WAYS: Final = frozenset({"stream", "stream_options", "background", "include", "store"})
 
 
@@ -191,6 +193,7 @@ class ResponseInput(TurnInput):
         key: under which a repeated request finds what was stored, and stores nothing again.
         place: the conversation, on the branch that goes on; None for a new one.
         end: the position after which it goes on; None for wherever it ends.
+        outputs: the types of outputs of calls that it does not have, by the ids of these.
         stored: the conversation in which it was said.
         added: the positions of the input there.
     """
@@ -200,6 +203,7 @@ class ResponseInput(TurnInput):
     place: AsyncConversation | None
     end: int | None
     user_id: str | None
+    outputs: Mapping[str, str] = field(default_factory=dict)
     stored: Conversation | None = field(init=False, default=None)
     added: list[int] = field(init=False, default_factory=list)
 
@@ -221,7 +225,8 @@ class ResponseInput(TurnInput):
             into = None if place is None else place.id
             given = await given_items(call, given or [], "input", body_limits.MAX_INPUT, into=into)
         content = {name: value for name, value in body.items() if name not in _WAYS}
-        return cls(content, session, given, None if key is None else f"{key}:input", place, end, call.user_id)
+        outputs = {} if isinstance(given, str) else _outputs_alone(given)
+        return cls(content, session, given, None if key is None else f"{key}:input", place, end, call.user_id, outputs)
 
     @property
     def is_short(self) -> bool:
@@ -229,7 +234,22 @@ class ResponseInput(TurnInput):
         return isinstance(self.given, str) and len(self.given) < SHORT
 
     def say(self, face: Any) -> Conversation:
-        """Say it, with its settings, in the conversation (blocking); without one, in a new one of this store."""
+        """Say it, with its settings, in the conversation (blocking); without one, in a new one of this store.
+
+        Problem for an output of a call that is neither in the input nor in the conversation.
+        """
+        conversation = self._said(face)
+        if self.outputs:
+            known = {
+                entry.call_id for entry in conversation.handle.read_snapshot().entries if entry.type not in _OUTPUTS
+            }
+            for call_id in self.outputs.keys() - known:
+                text = f"No tool call found for {self.outputs[call_id]} with call_id {call_id}. "
+                text += "Put the call in front of it, or name the response or conversation that has the call."
+                raise Problem(400, text, param="input")
+        return conversation
+
+    def _said(self, face: Any) -> Conversation:
         self.stored, self.added, self.before = None, [], None
         if self.place is None:
             key = owners.own_key(self.key, self.user_id)
@@ -276,6 +296,19 @@ class ResponseInput(TurnInput):
         """Delete a conversation that was begun for this; with a key, a repeated request finds it."""
         if self.place is None and self.key is None and self.stored is not None:
             await call.store.delete_conversation(self.stored.id)
+
+
+def _outputs_alone(given: Sequence[Any]) -> dict[str, str]:
+    """What outputs are, by the ids of calls that are not with them; none where a compaction may have these."""
+    pairs = [(item.get("call_id"), str(item.get("type"))) for item in given if isinstance(item, dict)]
+    if any(kind == "compaction" for _, kind in pairs):
+        return {}
+    called = {call_id for call_id, kind in pairs if isinstance(call_id, str) and kind not in _OUTPUTS}
+    return {
+        call_id: kind.replace("_", " ")
+        for call_id, kind in pairs
+        if isinstance(call_id, str) and kind in _OUTPUTS and call_id not in called
+    }
 
 
 # Requests with `store: false`: their clients send the whole history each time
