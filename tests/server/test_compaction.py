@@ -73,6 +73,40 @@ def test_it_stands_for_what_was_before(served: Any, one: Scripted, then: str) ->
     ]
 
 
+CALL: Any = {"type": "function_call", "call_id": "call_2", "name": "look", "arguments": '{"city":"Oslo"}'}
+ANSWERED: list[Any] = [
+    {**CALL, "call_id": "call_1"}, {"type": "function_call_output", "call_id": "call_1", "output": "Snow."},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["endpoint", "trigger", "after a response"])
+@pytest.mark.parametrize("then", FORMATS)
+def test_a_call_that_waits_is_kept_for_its_output(served: Any, one: Scripted, then: str, way: str) -> None:
+    other = Scripted(then)
+    client = served.client(upstreams={"messages": one.upstream, "then": other.upstream})
+    asked: Any = {"model": "messages", "input": [*HISTORY, *ANSWERED, CALL]}
+    if way == "after a response":
+        one.will_say("Let me see.", calls=True)
+        made = client.responses.create(model="messages", input=HISTORY, tools=[TOOL])
+        asked = {"model": "messages", "previous_response_id": made.id}
+    one.will_say(SUMMARY)
+    if way == "trigger":
+        asked["input"].append({"type": "compaction_trigger"})
+        output = client.responses.create(store=False, **asked).to_dict()["output"]
+    else:
+        output = client.responses.with_raw_response.compact(**asked).http_response.json()["output"]
+    call_id = "call_1" if way == "after a response" else "call_2"
+    other.will_say("It rains.")
+    answered = {"type": "function_call_output", "call_id": call_id, "output": "Rain."}
+    found = client.responses.with_raw_response.create(
+        model="then", input=[*output, answered], tools=[TOOL], store=False
+    )
+    assert "x-threadkeep-losses" not in found.headers
+    sent = str(other.payloads[-1])
+    assert [sent.count(text) for text in (SUMMARY, "Rain.", "Snow.")] == [1, 1, 0]
+    assert sent.index(SUMMARY) < sent.index("city", sent.index(SUMMARY)) < sent.index("Rain.")
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_trigger_asks_for_one(served: Any, scripted: Scripted, *, stream: bool) -> None:
     """As Codex does: the answer is the compaction alone."""

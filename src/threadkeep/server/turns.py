@@ -70,7 +70,7 @@ class TurnOptions(NamedTuple):
     stream_options: JsonObject | None = None  # … as those of a stream
     is_stored: bool = True
     tools: AgentTools = AgentTools({})  # what functions stand for, where the upstream gets functions alone
-    is_summary: bool = False  # whether the answer is a summary, which is shown as a compaction
+    waiting: Sequence[JsonObject] | None = None  # calls in the compaction that is asked for, if there is one
     context: JsonObject | None = None  # current facts, which are sent before what the model answers
     losses: Sequence[Loss] = ()  # what no upstream is sent
     is_live: bool = False  # whether a stream has its output while it comes, also in the background
@@ -318,11 +318,11 @@ class Turn:
         found = await connections.made_aside(recorder.writer.received_bytes, make)
         kept = () if self.options.is_live else _KEPT  # others that follow it have it as it was stored
         ended = with_settings({}, found | self.options.echoed | {key: beginning[key] for key in kept})
-        return compaction.compacted(ended) if self.options.is_summary else ended
+        return compaction.compacted(ended, self.options.waiting)
 
     def output(self, recorder: AsyncRecorder, first: int) -> list[JsonObject]:
         """The items from an index on, as far as they have come, with the ids that they will have."""
-        if self.options.is_summary:
+        if self.options.waiting is not None:
             return []
         items = recorder.writer.items_from(first)
         id_, hidden, place = self.conversation.id, masked(self.call), self.rendered.head + 1 + first

@@ -111,7 +111,7 @@ async def compact(call: Call) -> Response:
                 response = (await drained(events))["response"]
         if response["status"] == "completed" and any(item["type"] == "compaction" for item in response["output"]):
             return answers.JsonAnswer(compaction.compaction_object(response, said), headers=loss_headers(turn.rendered))
-        if turn.options.is_summary or response["status"] != "completed":  # not of a host without compaction
+        if turn.options.waiting is not None or response["status"] != "completed":  # not of a host without compaction
             break
     raise refused(UpstreamError(BAD_GATEWAY, None, f"{turn.upstream.name} gave no compaction."))
 
@@ -150,12 +150,12 @@ async def _turn(
     call = call._replace(included=call.included.union(asked))
     options = TurnOptions.of(body)
     upstream = call.service.upstream(options.model)
-    body = {**body, "input": compaction.with_summaries(body.get("input"))}
+    body = {**body, "input": (said := compaction.with_summaries(body.get("input")))}
     if upstream.format != "open_responses":
         body, tools = agent_tools.as_functions(body)
         options = options._replace(tools=tools)
     if compaction.is_asked(body) and (summarizes or upstream.format != "open_responses"):
-        body, options = compaction.asking_for_summary(body), options._replace(is_summary=True)
+        body, options = compaction.asking_for_summary(body), options._replace(waiting=compaction.waiting_calls(said))
     given = await ResponseInput.of(call, body, options, upstream)
     if keeps and not options.is_stored:
         given, options = await _kept(call, body, given, upstream), options._replace(is_stored=True)
@@ -397,6 +397,9 @@ async def stateless(
     try:
         if given.place is not None:
             given = await _with_history(given, given.place, options.previous_response_id)
+            if options.waiting is not None:
+                waiting = compaction.waiting_calls(given.given)
+                options = options._replace(waiting=[*options.waiting, *compaction.new_calls(waiting, options.waiting)])
         memory = call.service.memories.take()
     except BaseException:
         call.service.request_bytes.give_back(call.permission.owner.name, room)
