@@ -115,6 +115,22 @@ def test_a_backup_is_a_database(cli: Cli, stored: str, tmp_path: Path) -> None:
     cli("backup", str(file), code=2)
 
 
+def test_what_is_no_export_creates_no_database(cli: Cli, stored: str, tmp_path: Path) -> None:
+    """… and a backup is told from it, also by `import`."""
+    backup, text = tmp_path / "backup.db", tmp_path / "text"
+    cli("backup", str(backup))
+    text.write_text("{}")
+    other = Cli(f"sqlite:///{tmp_path / 'other.db'}")
+    for file, problem in {
+        backup: "Open a backup with --url sqlite:///",
+        text: "it is not the beginning of an export",
+    }.items():
+        refused = [other("restore", str(file), code=5), other("restore", "-", input=file.read_bytes(), code=5)]
+        assert all(problem in one.err and "created" not in one.err for one in refused)
+    assert "Open a backup with --url sqlite:///" in other("import", str(backup), code=5).err
+    assert not (tmp_path / "other.db").exists()
+
+
 def test_titles_and_labels(cli: Cli, stored: str) -> None:
     assert cli("title", stored).out == "Capitals\n"
     assert cli("title", stored, "New").out == "New\n"

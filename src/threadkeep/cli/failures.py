@@ -83,6 +83,7 @@ CALLS: Final = {
     "find_conversation(": "For an id of your own use `threadkeep ls --external-id`.",
     "for_tenant(": "--tenant opens it.",
     "keys.list(": "`threadkeep keys ls` lists them.",
+    "by the URL sqlite:///": "Open a backup with --url sqlite:///FILE, or put it back (docs/moving.md).",
     "prepare_threshold=": "Behind a pooler, give --url with ?prepare_threshold=none.",
     "purge_deleted(": "`threadkeep retain` removes what is left of it.",
     "reindex(": "Rebuild it with `threadkeep reindex --rebuild`.",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
     from sqlalchemy.orm import Session as OrmSession
 
+SQLITE_FILE: Final = b"SQLite format 3\x00"  # how the file of a SQLite database begins
 REPLICA_SECONDS: Final = 3  # how long a replica has to answer, unless its URL says so; then the primary is read
 
 # other ways to write these drivers

@@ -409,8 +409,11 @@ def _json_values(file: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _json_document(text: bytes, name: str) -> Any:
+    from threadkeep.store.moving.restoring import refuse_database
+
     try:
         return loads(text)
     except ValueError as error:
+        refuse_database(text)
         problem = f"{name} is not JSON: {error}. It must be one JSON document, or one session per line."
         raise CannotParse(problem, hint=_NOT_JSON) from error

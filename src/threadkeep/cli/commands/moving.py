@@ -125,10 +125,15 @@ def restore(
 ) -> None:
     """Read an export back.
 
-    Ids are kept. Conversations that are there already are left as they are, so that the command can be repeated.
+    Ids are kept. Conversations that are there already are left as they are, so that the command can be repeated. A
+    backup is no export but a database: open it with --url, or put it in the place of another one.
     """
-    with open_input(file) as source, target.store(user=user, create=True) as store:
-        report = store.import_export(source, existing="refuse" if refuse else "skip")
+    from threadkeep.store.moving.restoring import begun_export
+
+    with open_input(file) as source:
+        lines = begun_export(source)  # before a file is created
+        with target.store(user=user, create=True) as store:
+            report = store.import_export(lines, existing="refuse" if refuse else "skip")
     name = "stdin" if file == STDIN else file
     target.report(
         record(report, "conversations", "skipped", "attempts"),

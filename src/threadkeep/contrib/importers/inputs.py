@@ -14,12 +14,12 @@ from itertools import tee
 from pathlib import Path
 from typing import IO, Any, Final
 
+from threadkeep.db.engines import SQLITE_FILE
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.errors import CannotParse, InvalidOption
 
 PREFIX: Final = 4096  # bytes that tell a file from one that was written in its place
 HEAD: Final = 256 * 1024  # bytes of a file that tell what it is
-SQLITE: Final = b"SQLite format 3\x00"
 _JSON: Final = re.compile(r".*\.json", re.IGNORECASE)
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -71,7 +71,7 @@ class Input:
     @property
     def is_sqlite(self) -> bool:
         """Whether it is a SQLite database."""
-        return self.head.startswith(SQLITE)
+        return self.head.startswith(SQLITE_FILE)
 
     @cached_property
     def members(self) -> tuple[str, ...]:

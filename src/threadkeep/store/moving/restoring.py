@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
+from itertools import tee
 from typing import Final, Literal
 
 from sqlalchemy import Connection, Table, select
 
 from threadkeep.db import backends, models
 from threadkeep.db.driver.inserting import insert_many
+from threadkeep.db.engines import SQLITE_FILE
 from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED
 from threadkeep.domain import ids
 from threadkeep.domain.jsontext import JsonObject, loads, mismatch
@@ -36,6 +38,13 @@ _COUNTERS: Final = (
     ("next_response", models.responses, "number"),
     ("next_branch", models.branches, "number"),
 )
+
+
+def refuse_database(data: bytes) -> None:
+    """Raise CannotParse for what begins as a SQLite database, such as a backup: it is to be opened, not to be read."""
+    if data.startswith(SQLITE_FILE):
+        hint = "Open a backup as a database, by the URL sqlite:///FILE, or put it in the place of one (docs/moving.md)."
+        raise CannotParse("This is a SQLite database, not a file of JSON.", hint=hint)
 
 
 class Lines:
@@ -73,6 +82,7 @@ class Lines:
         try:
             value = loads(data)
         except ValueError as error:
+            refuse_database(data)
             raise self.error("it is not JSON, so it is damaged or cut off") from error
         if not isinstance(value, dict):
             raise self.error(f"it is not an object but {shown(value)}")
@@ -342,6 +352,17 @@ def _import_blocks(lines: Lines, target: ImportTarget) -> int:
         else:
             raise lines.error(f"a block of the unknown kind {shown(kind)} begins")
     raise lines.cut_off()
+
+
+def begun_export(lines: Iterable[str | bytes]) -> Iterable[str | bytes]:
+    """Return the lines of an export, once its first line has been checked.
+
+    Raises:
+        CannotParse: it is not the beginning of an export.
+    """
+    ahead, found = tee(lines)
+    _check_header(Lines(ahead))
+    return found
 
 
 def _check_header(lines: Lines) -> None:
