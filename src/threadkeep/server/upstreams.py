@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -10,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from time import monotonic
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote, urlsplit
 from weakref import WeakKeyDictionary
@@ -24,10 +26,16 @@ from threadkeep.formats.shared.arguments import is_unicode
 from threadkeep.server import problems, provider_answers
 from threadkeep.server.provider_connections import ProviderClient, ssl_context
 
+logger = logging.getLogger(__name__)
+
 MAX_MODEL: Final = 256  # characters of the name of a model; it is repeated wherever an answer is shown
 CONNECT_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 600.0  # without a sign of life from the provider
 KEPT_CONNECTIONS: Final = 100  # to each provider, for further requests
+LISTED_SECONDS: Final = 300.0  # for which a list of models counts …
+LIST_AGAIN_SECONDS: Final = 30.0  # … and after which it is asked for again, where it did not come
+LIST_SECONDS: Final = 5.0  # for which it is waited
+MAX_LIST_BYTES: Final = 4 * 1024 * 1024
 _NOT_FOUND: Final = 404
 _KEY_LENGTH: Final = 6  # characters of a key that no other words are likely to have
 _VERSION: Final = re.compile(r"/v\d[^/]*$")
@@ -39,6 +47,7 @@ _USER: Final = re.compile(r"^((?:[A-Za-z][\w+.-]*:)?/*)[^/?#]*@")
 # A request's payload and model -> the events of the provider's answer
 Ask: TypeAlias = Callable[[JsonObject, str], AsyncGenerator[Any]]
 Count: TypeAlias = Callable[[JsonObject, str], Awaitable[int]]  # the same -> the tokens of its input
+ListModels: TypeAlias = Callable[[], Awaitable[Sequence[str]]]  # the names of a provider's models
 
 
 def spoken_format(name: FormatName) -> formats.ProviderApi:
@@ -61,6 +70,8 @@ class Upstream:
         base_url: its URL, by which its prices are found where its name is no provider's.
         count: takes a request's payload and model, and returns how many tokens its input has, as the provider counts
             them. It raises `UpstreamError` if the provider refuses. None: this cannot be asked.
+        models: returns the names of the provider's models, of which those are listed that a pattern stands for. None:
+            they are not known.
     """
 
     name: str
@@ -69,6 +80,7 @@ class Upstream:
     model: str | None = None
     base_url: str | None = None
     count: Count | None = field(default=None, repr=False)
+    models: ListModels | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         spoken_format(self.format)
@@ -132,7 +144,8 @@ def http_upstream(
     if format == "converse":
         provider_answers.event_buffer()
     ask = _HttpAsk(name, format, api, base, key)
-    return Upstream(name, format, ask, model, base, ask.count if format in _COUNTS else None)
+    count, models = ask.count if format in _COUNTS else None, ask.models if format in _LISTS else None
+    return Upstream(name, format, ask, model, base, count, models)
 
 
 class _HttpAsk:
@@ -141,6 +154,8 @@ class _HttpAsk:
     def __init__(self, name: str, format: FormatName, api: formats.ProviderApi, base: str, key: str | None) -> None:
         self._name, self._format, self._api, self._base, self._key = name, format, api, base, key
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx2.AsyncClient] = WeakKeyDictionary()
+        self._models: Sequence[str] = ()
+        self._listed: WeakKeyDictionary[asyncio.AbstractEventLoop, _Listing] = WeakKeyDictionary()
 
     async def __call__(self, payload: JsonObject, wanted: str) -> AsyncGenerator[Any]:
         """Yield the events of the answer of a model."""
@@ -188,8 +203,33 @@ class _HttpAsk:
             raise provider_answers.UpstreamError(502, None, f"{self._name} did not answer with a number of tokens.")
         return count
 
+    async def models(self) -> Sequence[str]:
+        """Return the names of the provider's models as it has listed them, at most some minutes ago if it can."""
+        listing = self._listed.setdefault(asyncio.get_running_loop(), _Listing())
+        async with listing.lock:
+            if monotonic() >= listing.until:
+                listing.until = monotonic() + LIST_AGAIN_SECONDS
+                try:
+                    async with asyncio.timeout(LIST_SECONDS):
+                        self._models = await self._list()
+                except (httpx2.HTTPError, TimeoutError, ValueError, provider_answers.UpstreamError) as error:
+                    logger.warning("%s does not list its models: %s", self._name, type(error).__name__)
+                else:
+                    listing.until = monotonic() + LISTED_SECONDS
+        return self._models
+
+    async def _list(self) -> Sequence[str]:
+        path, key, name = _LISTS[self._format]
+        async with self._answer(path, None, self._headers()) as response:
+            if not response.is_success:
+                raise await _refusal(self._name, response, self._key)
+            body = loads(await provider_answers.bounded_body(response, MAX_LIST_BYTES))
+        found = body.get(key) if isinstance(body, dict) else None
+        names = [one.get(name) for one in (found if isinstance(found, list) else ()) if isinstance(one, dict)]
+        return [one.removeprefix("models/") for one in names if isinstance(one, str)]
+
     @asynccontextmanager
-    async def _answer(self, path: str, content: bytes, headers: Any) -> AsyncIterator[httpx2.Response]:
+    async def _answer(self, path: str, content: bytes | None, headers: Any) -> AsyncIterator[httpx2.Response]:
         """Ask at the base URL, and where that is not found and lacks the version of the API, with the version."""
         async with self._stream(self._base, path, content, headers) as response:
             versioned = self._base + self._api.version
@@ -203,8 +243,10 @@ class _HttpAsk:
                 yield second
 
     def _stream(
-        self, base: str, path: str, content: bytes, headers: Any
+        self, base: str, path: str, content: bytes | None, headers: Any
     ) -> AbstractAsyncContextManager[httpx2.Response]:
+        if content is None:
+            return self._client().stream("GET", parsed_url(base + path), headers=headers)
         headers = {**headers, "content-length": str(len(content))}
         return self._client().stream("POST", parsed_url(base + path), content=_sent_once(content), headers=headers)
 
@@ -348,6 +390,22 @@ _COUNTS: Final[Mapping[str, Callable[[str, JsonObject], tuple[str, JsonObject, s
         f"/model/{model}/count-tokens", {"input": {"converse": _input_of("converse", payload)}}, "inputTokens"
     ),
 }  # fmt: skip
+
+
+# How each format lists its models: path, the key of the list, and the key of a name. Source: the API references of
+# OpenAI, Anthropic and Google, "Models"; Amazon lists them elsewhere than it answers.
+_LISTS: Final[Mapping[str, tuple[str, str, str]]] = {
+    **dict.fromkeys(("open_responses", "chat_completion"), ("/models", "data", "id")),
+    "messages": ("/models?limit=1000", "data", "id"),
+    **dict.fromkeys(("gemini", "interactions"), ("/models?pageSize=1000", "models", "name")),
+}
+
+
+class _Listing:
+    """When the models of a provider are to be listed again."""
+
+    def __init__(self) -> None:
+        self.lock, self.until = asyncio.Lock(), 0.0
 
 
 async def _refusal(name: str, response: httpx2.Response, key: str | None) -> provider_answers.UpstreamError:

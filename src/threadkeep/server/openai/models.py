@@ -5,6 +5,7 @@ Source: OpenAI's API reference, "Models"; the paths of the `openai` package.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping
 from typing import Any, Final
@@ -37,11 +38,15 @@ _INSTEAD: Final[Mapping[str, str]] = {
 
 
 async def list_all(call: service.Call) -> Response:
-    """GET /models: the models with an upstream of their own; patterns such as ``claude-*`` stand for others."""
-    named = {name: upstream for name, upstream in call.service.upstreams.items() if not _PATTERN.search(name)}
-    return answers.JsonAnswer(
-        pages.list_object([_model(name, upstream) for name, upstream in named.items()], has_more=False)
-    )
+    """GET /models: those with an upstream of their own, and those of the upstreams that patterns such as ``*`` fit."""
+    table = call.service.upstreams
+    asked = {id(one): one for name, one in table.items() if _PATTERN.search(name) and one.models and not one.model}
+    listed = await asyncio.gather(*(one.models() for one in asked.values() if one.models))
+    names = [name for name in table if not _PATTERN.search(name)]
+    for upstream, others in zip(asked.values(), listed, strict=True):
+        names += [name for name in others if upstreams.upstream_for(name, table) is upstream]
+    data = [_model(name, call.service.upstream(name)) for name in dict.fromkeys(names)]
+    return answers.JsonAnswer(pages.list_object(data, has_more=False))
 
 
 async def retrieve(call: service.Call) -> Response:
