@@ -1,4 +1,4 @@
-"""``threadkeep demo``: one conversation, two providers, two processes, the formats of five APIs.
+"""``threadkeep demo``: one conversation, two providers, two processes, the formats of six APIs.
 
 What the user, the tools and the providers say is in ``data/``; nothing is sent anywhere.
 """
