@@ -86,6 +86,12 @@ def test_what_a_deleted_conversation_loses_is_declared() -> None:
     assert [column.name for column in columns_holding(models.usage_records, "content")] == ["usage", "error"]
 
 
+def test_the_ledger_has_no_names() -> None:
+    """Its rows outlive their users, and keep what is declared as a name, which might be a person's."""
+    ledger = [table for table in TABLES if table.name.startswith(f"{PREFIX}usage_")]
+    assert named(column for table in ledger for column in columns_holding(table, "name")) == set()
+
+
 def test_what_is_not_carried_is_declared() -> None:
     assert named(column for table in TABLES for column in table.c if LOCAL in column.info) == {
         "blobs.location", "conversations.revision", "conversations.search_from", "responses.lease_token",

@@ -34,10 +34,12 @@ METADATA: Final = sa.MetaData(naming_convention=NAMING)
 
 
 # What a column of text or bytes holds, as `info["holds"]`: by which rows are deleted, erased and anonymized.
+# docs/architecture.md, "Kinds of columns", says what becomes of each kind.
 #
 # content  what was said, sent or attached, and what the application keeps with it
 # user     the id of a user of the application
-# name     an id or a name that the application, a model or a provider chose
+# name     an id or a name that the application, a model or a provider chose for a thing: it stays in rows that stay, so
+#          what may name a person, such as an e-mail address, is "user" or "content"
 # source   the model or the provider that something is from
 # word     one of a fixed set of words
 # figures  numbers and references in JSON, of which nothing was said
