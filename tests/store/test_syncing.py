@@ -174,6 +174,22 @@ def test_a_text_beside_a_call_that_the_client_dropped_does_not_matter(store: Any
     assert sync(conversation, *said("Look"), calls, output).branched_at == 0
 
 
+def test_a_text_beside_a_search_that_the_client_dropped_does_not_matter(store: Any) -> None:
+    """As ag2 1.2 does, which keeps the last text of an answer. Beside another search, it does."""
+    conversation = store.create_conversation(model="m", input="Look", max_output_tokens=9)
+    search = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "q"}}
+    found = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
+    texts = [{"type": "text", "text": text} for text in ("I search.", "Found.")]
+    answer = {"role": "assistant", "content": [texts[0], search, found, texts[1]]}
+    conversation.add_response({**answer, "id": "msg_1", "stop_reason": "end_turn", "type": "message"}, "messages")
+    answer["content"] = [search, found, texts[1]]
+    history = {"model": "m", "max_tokens": 9, "messages": [*said("Look"), answer, *said("Thanks")]}
+    assert conversation.sync_request(history, "messages") == SyncResult(matched=4, appended=1)
+    assert [one.item.text for one in conversation.transcript()] == ["Look", "I search.Found.", "Thanks"]
+    search["input"], found["tool_use_id"] = {"query": "other"}, "srvtoolu_2"
+    assert conversation.sync_request(history, "messages").branched_at == 0
+
+
 def test_reasoning_of_another_answer_stays_with_that_answer(store: Any) -> None:
     """Its signature holds for what follows it."""
     conversation = store.create_conversation(model="m", max_output_tokens=9)

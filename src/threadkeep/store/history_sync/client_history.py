@@ -99,12 +99,14 @@ class ClientHistory:
     ) -> Iterator[alignments.Utterance]:
         """What is stored, where texts beside calls may be missing: some clients send the calls of an answer alone.
 
-        It has the ids of these calls, and does not say the text.
+        It has the ids of these calls, or what a provider's own tool has found, and does not say the text.
         """
         for speaker, said in groupby(stored, key=attrgetter("speaker")):
             turn = [*said]
             calls = {items[one.item].get("call_id") for one in turn if one.kind == alignments.CALL}
-            is_known = speaker == alignments.ASSISTANT and not self.call_ids.isdisjoint(calls)
+            blocks = {one.key for one in turn if one.kind == alignments.OPAQUE and one.value != alignments.REASONING}
+            is_same = not self.call_ids.isdisjoint(calls) or not self._keys.isdisjoint(blocks)
+            is_known = speaker == alignments.ASSISTANT and is_same
             for one in turn:
                 is_missing = is_known and one.kind == alignments.TEXT and not self._says(one)
                 yield replace(one, is_optional=True) if is_missing else one
