@@ -34,6 +34,13 @@ class Given:
             raise self.error
 
 
+class GivenByName(Given):
+    """The same of files that are named after their conversations."""
+
+    def id_of(self, input: Input, /) -> str | None:
+        return None if input.path is None else input.path.stem
+
+
 def used(tokens: int, id_: str | None = None, model: str = "m") -> Answer:
     usage = {"input_tokens": tokens, "output_tokens": 1, "total_tokens": tokens + 1}
     return Answer(id=id_, model=model, usage=usage)
@@ -137,6 +144,23 @@ def test_a_source_that_fails_does_not_stop_other_files(target: Store, path: Path
     assert (report.conversations.stored, report.conversations.unchanged) == (1, 1)
     assert [one.where for one in report.skipped] == [str(path), str(path.with_name("other.given"))]
     assert set(report.reasons) == {f"the rest cannot be read: {type(error).__name__}: {error}"}
+
+
+def test_a_conversation_that_others_import_while_its_file_is_read_is_not_imported_again(
+    target: Store, tmp_path: Path
+) -> None:
+    """It was looked for before its file was read."""
+    path, transcript = tmp_path / "1.given", in_a_row((said("a"), ONE))
+    path.write_text("any")
+
+    class Slow(GivenByName):
+        def read(self, input: Input, /) -> Iterator[Transcript | Skipped]:
+            import_from(target, path, Given(transcript))
+            yield from super().read(input)
+
+    report = import_from(target, path, Slow(transcript))
+    assert (report.conversations.stored, report.conversations.unchanged, report.skipped) == (0, 1, [])
+    assert len(list(found(target).items())) == 1
 
 
 def test_a_conversation_that_fails_does_not_stop_others(target: Store, path: Path) -> None:

@@ -69,6 +69,7 @@ AGENT: Final = {"agentType": "agent_type", "description": "agent_description", "
 # key of a line -> property of the conversation
 PROPERTIES: Final = {"cwd": "cwd", "gitBranch": "git_branch", "version": "version", "agentId": "agent_id"}
 ONE_TOKEN: Final = 32  # more characters than one token of text has
+_NONE: Final = Answer(FORMAT)
 _SESSION: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -135,7 +136,9 @@ class _ClaudeCodeSession:
         self.id = text_of(line, "sessionId") or self.id
         if uuid is not None:
             name = self._chain(line, uuid)
-            self.chains.setdefault(name, _Chain(name)).add(found, uuid)
+            if (chain := self.chains.get(name)) is None:
+                chain = self.chains[name] = _Chain(name)
+            chain.add(found, uuid)
             if prompt := list_of(object_of(line, "attachment"), "systemPrompt"):
                 self.shape = self.shape or {"system": [{"type": "text", "text": text} for text in prompt]}
         elif (title := text_of(line, TITLES.get(kind, ""))) is not None:
@@ -333,8 +336,7 @@ class _Chain:
     def _bundle(self, uuid: str, message: jsontext.JsonObject, id_: str | None, before: str | None) -> None:
         """Note the answer that a line belongs to, given the answer of the line before it."""
         self.newest = uuid if message else self.newest
-        has_results = any(text_of(block, "type") == "tool_result" for block in list_of(message, "content"))
-        if id_ is None and (before is None or (message and not has_results)):
+        if id_ is None and (before is None or (message and not _has_results(message))):
             return
         bundle = self.bundles[uuid] = id_ or before or ""
         if id_ is not None:
@@ -356,16 +358,16 @@ class _Chain:
             self.origins[id_] = origin
         if message.get("model") == SYNTHETIC:
             return
-        before = self.answers.get(id_)
-        known, told = None if before is None else before.usage, object_of(message, "usage") or None
+        before = self.answers.get(id_, _NONE)
+        known, told = before.usage, object_of(message, "usage") or None
         usage = known if told == known else cumulative(known, told)
-        reason = text_of(message, "stop_reason") or (None if before is None else before.finish_reason)
-        if before is not None and before.usage and _output(usage) > _output(before.usage):
+        reason = text_of(message, "stop_reason") or before.finish_reason
+        if before.usage and _output(usage) > _output(before.usage):
             self.grown.add(id_)
         self.sizes[id_] = self.sizes.get(id_, 0) + sum(map(_size, list_of(message, "content")))
-        self.answers[id_] = Answer(
-            format=FORMAT, id=id_, model=text_of(message, "model"), provider=PROVIDER, usage=usage, finish_reason=reason
-        )
+        model = text_of(message, "model")
+        if before is _NONE or (before.model, before.usage, before.finish_reason) != (model, usage, reason):
+            self.answers[id_] = Answer(FORMAT, id_, model, PROVIDER, usage, finish_reason=reason)
 
     def _count(self) -> None:
         """Forget counts of output that are placeholders, and ends of streams that had none."""
@@ -435,7 +437,7 @@ class _Chain:
             before = name
 
     def _entry(self, uuid: str, skipped: list[Skipped]) -> Entry:
-        where, line = self.lines[uuid]
+        line = self.lines[uuid].value
         message = object_of(line, "message")
         items: Sequence[ItemInput] = ()
         if message and _error_of(line, message) is None:
@@ -443,7 +445,7 @@ class _Chain:
                 role, content = message.get("role", line.get("type")), message.get("content")
                 items = list(map(agent_turns.item_of, message_objects({"role": role, "content": content})))
             except CannotParse as error:
-                skipped.append(Skipped(where, f"the message cannot be read: {error.message}"))
+                skipped.append(Skipped(self.lines[uuid].where, f"the message cannot be read: {error.message}"))
         is_by_program = line.get("isMeta") is True or message.get("model") == SYNTHETIC
         by = {"author_id": AUTHOR} if is_by_program else {}
         answer = self.answers.get(text_of(message, "id") or "") if items and line.get("type") == "assistant" else None
@@ -459,6 +461,10 @@ def _error_of(line: jsontext.JsonObject, message: jsontext.JsonObject) -> jsonte
     if line.get("isApiErrorMessage") is True:
         return {"message": "".join(text_of(part, "text") or "" for part in list_of(message, "content"))}
     return None
+
+
+def _has_results(message: jsontext.JsonObject) -> bool:
+    return any(text_of(block, "type") == "tool_result" for block in list_of(message, "content"))
 
 
 def _copy_name(summary: str, line: str) -> str:

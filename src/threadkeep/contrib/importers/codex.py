@@ -161,7 +161,7 @@ class _CodexSession:
         elif payload:
             kind = f"{EVENT} {text_of(payload, 'type')}" if kind == EVENT else kind
             if (reader := _READERS.get(kind)) is not None:
-                reader(self, FileObject(found.where, payload), id_, at)
+                reader(self, FileObject(found.place, payload, found.line), id_, at)
             elif not kind.startswith(EVENT) and kind not in SILENT:
                 self.others[kind] += 1
         elif kind in ids.PREFIXES:

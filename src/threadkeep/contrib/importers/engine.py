@@ -105,8 +105,9 @@ def import_from(
         MissingExtra: the source needs another package.
     """
     validation.optional_identifier("user", user)
-    engine = _Engine(store, user, dry_run=dry_run, progress=progress or (lambda _kind, _count: None))
-    chosen, inputs = None if source is None else get_source(source), inputs_of(paths)
+    chosen = None if source is None else get_source(source)
+    engine = _Engine(store, user, chosen, dry_run=dry_run, progress=progress or (lambda _kind, _count: None))
+    inputs = inputs_of(paths)
     for one in inputs:
         if one.url is not None and not isinstance(source, Source):
             databases.check_reachable(one)
@@ -115,7 +116,7 @@ def import_from(
             raise InvalidOption(f"No source recognizes {one.name!r}.", hint=hint)
     with _few_collections(), engine.grafting.behind.open():
         for one in inputs:
-            if not engine.passes_over(one, chosen):
+            if not engine.passes_over(one):
                 engine.read(one, chosen or _recognized(one))
     return engine.report
 
@@ -163,25 +164,32 @@ def _recognized(input: Input) -> Source | None:
 class _Engine:
     """Reads files, and writes what is new."""
 
-    def __init__(self, store: Store, user: str | None, *, dry_run: bool, progress: Progress) -> None:
+    def __init__(
+        self, store: Store, user: str | None, chosen: Source | None, *, dry_run: bool, progress: Progress
+    ) -> None:
         self.report = SourceReport(is_dry_run=dry_run)
+        sources = SOURCES.values() if chosen is None else [chosen]
+        self._naming = [(one.name, one) for one in sources if isinstance(one, records.NamingSource)]
+        self._absent: str | None = None  # the external id of the file that is read, if there is no such conversation
         self._store, self.grafting, self._user, self._progress = store, Grafting(store), user, progress
         self._bytes = self._told = 0
 
-    def passes_over(self, input: Input, chosen: Source | None) -> bool:
+    def passes_over(self, input: Input) -> bool:
         """Whether a file is as it was when it was imported, so that it need not be read; if so, count what it has."""
-        for source in SOURCES.values() if chosen is None else [chosen]:
-            id_ = source.id_of(input) if isinstance(source, records.NamingSource) else None
+        for name, source in self._naming:
+            id_ = source.id_of(input)
             if id_ is None:
                 continue
+            external_id = external_id_of(name, id_)
             try:
-                known = self.grafting.find(external_id_of(source.name, id_), self._user)
+                known = self.grafting.find(external_id, self._user)
             except Conflict:
                 return False
+            self._absent = external_id if known is None else None
             file = None if known is None else file_of([part.value for part in known.parts])
             if file is not None and file[0] is not None and file[0] == input.fingerprint():
                 report = self.report
-                report.sources[source.name] = report.sources.get(source.name, 0) + 1
+                report.sources[name] = report.sources.get(name, 0) + 1
                 report.conversations.add(unchanged=1)
                 report.items.add(unchanged=file[1])
                 report.responses.add(unchanged=file[2])
@@ -273,7 +281,8 @@ class _Engine:
             "user_id": user, "external_id": external_id, "title": _title(transcript.title), "labels": labels,
             "properties": _properties(transcript.properties), "created_at": moment_of(transcript.created_at),
         }  # fmt: skip
-        written = self.grafting.write(_session(transcript), info, plan)
+        is_absent, self._absent = known is None and external_id == self._absent, None
+        written = self.grafting.write(_session(transcript), info, plan, is_absent=is_absent)
         return plans[-1], written
 
     def _named(

@@ -7,7 +7,7 @@ import os
 import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from hashlib import blake2b
 from itertools import tee
@@ -109,10 +109,18 @@ class Input:
 
     @cached_property
     def _head_lines(self) -> Iterator[JsonObject]:
-        is_cut = len(self.head) == HEAD
-        head = io.BytesIO(self.head.removeprefix(b"\xef\xbb\xbf"))
-        values = (_value(line) for line in head if line.endswith(b"\n") or not is_cut)
-        return (value for value in values if isinstance(value, dict))
+        return (value for value in map(_value, self._whole_lines()) if isinstance(value, dict))
+
+    def _whole_lines(self) -> Iterator[bytes]:
+        """The first lines, without one that `HEAD` cuts."""
+        if self.path is None:
+            return
+        with suppress(OSError), self.path.open("rb") as file:
+            rest = HEAD
+            while rest and (line := file.readline(rest)):
+                if len(line) < rest or line.endswith(b"\n"):
+                    yield line.removeprefix(b"\xef\xbb\xbf") if rest == HEAD else line
+                rest -= len(line)
 
     def fingerprint(self) -> str | None:
         """What changes when the file does: its size, its time, and how it begins; None for what is no file."""

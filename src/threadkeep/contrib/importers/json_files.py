@@ -17,25 +17,32 @@ NOT_AN_OBJECT: Final = "it is not an object"
 
 
 class FileObject(NamedTuple):
-    """An object of a file, and where it was."""
+    """An object of a file, and where it was: in which file or element of one, and in which line."""
 
-    where: str
+    place: str
     value: JsonObject
+    line: int | None = None
+
+    @property
+    def where(self) -> str:
+        """Where it was, for the report."""
+        return self.place if self.line is None else f"{self.place}, line {self.line}"
 
 
 def json_lines(input: inputs.Input) -> Iterator[FileObject | Skipped]:
     """The objects of JSON Lines."""
+    name = input.name
     with input.open() as file:
         for number, line in enumerate(file, 1):
-            text, where = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line, f"{input.name}, line {number}"
-            if not text or text.isspace():
-                continue
+            text = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
             try:
                 value: Any = loads(text)
             except ValueError:
-                yield Skipped(where, NOT_JSON if line.endswith(b"\n") else NOT_WHOLE)
+                if text.strip():
+                    yield Skipped(f"{name}, line {number}", NOT_JSON if line.endswith(b"\n") else NOT_WHOLE)
                 continue
-            yield FileObject(where, value) if isinstance(value, dict) else Skipped(where, NOT_AN_OBJECT)
+            found = FileObject(name, value, number)
+            yield found if isinstance(value, dict) else Skipped(found.where, NOT_AN_OBJECT)
 
 
 def skipped_lines(input: inputs.Input, take: Callable[[FileObject], object]) -> Iterator[Skipped]:

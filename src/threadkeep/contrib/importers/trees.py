@@ -224,8 +224,8 @@ class Planned:
         """The side calls that are not remembered, and were not recorded."""
         new = {key: one for one in self.transcript.calls if (key := _hashed(f"call {one.id}")) not in known}
         self._calls = list(new)
-        listed = {entry.answer.id for entry in self.transcript.entries if entry.answer is not None}
-        others = set() if self.recording is None else self.recording.answers.keys() - listed
+        listed = (entry.answer.id for entry in self.transcript.entries if entry.answer is not None)
+        others = set() if self.recording is None else self.recording.answers.keys() - {*listed}
         unrecorded = [one for one in new.values() if ends.get(one.entry or "") not in self._met]
         if others:  # calls whose answers have no entry were recorded
             unrecorded = [one for one in unrecorded if one.answer.usage is None or one.answer.id is not None]

@@ -384,11 +384,13 @@ class Grafting:
         return self._transactions.read(lambda connection: _find(connection, self._scope, key, None, column))
 
     def write(
-        self, session: Session, info: conversations.ConversationInfo, plan: Callable[[Known | None], Graft]
-    ) -> Written:
+        self, session: Session, info: conversations.ConversationInfo, plan: Callable[[Known | None], Graft], *,
+        is_absent: bool = False,
+    ) -> Written:  # fmt: skip
         """Write what `plan` makes of what is known of the conversation with the external id of `info`.
 
-        A conversation that is there and to which nothing is new stays as it is.
+        A conversation that is there and to which nothing is new stays as it is. `is_absent`: it was looked for, and is
+        not there.
 
         Raises:
             InvalidOption, InvalidItem, TooLarge: something cannot be stored; nothing was written.
@@ -397,7 +399,7 @@ class Grafting:
         """
         external_id, user, tries = str(info.get("external_id")), info.get("user_id"), TRIES
         while True:
-            known, tries = self.find(external_id, user), tries - 1
+            known, tries, is_absent = None if is_absent else self.find(external_id, user), tries - 1, False
             graft = plan(known)
             try:
                 return self._write(session, info, known, graft, partial(self.write, session, info, plan))
