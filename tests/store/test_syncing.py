@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
-from tests.factories import a_message, a_picture, a_stream, an_answer, noise, texts_of
+from tests.factories import a_call, a_message, a_picture, a_stream, an_answer, an_output, noise, texts_of
 from tests.store.test_importing import CALLS, LISTS, REQUESTS, imported
 from tests.store.watching import Tables
 from threadkeep import CannotParse, HeadConflict, ResponseInProgress, SyncResult, UnknownFormat
@@ -68,6 +68,43 @@ def test_a_client_that_echoes_changes_nothing(store: Any, wire: str, tables: Tab
     assert conversation.sync_request({**payload, name: history}, wire) == SyncResult(5, 0)
     assert conversation.sync_request(conversation.request_payload(wire), wire) == SyncResult(5, 0)
     assert written() == {}
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
+@pytest.mark.parametrize("is_answered", [False, True])
+def test_each_call_of_an_answer_may_be_sent_with_its_output(
+    store: Any, order: tuple[int, ...], is_answered: bool
+) -> None:
+    """As ADK for JavaScript 2.0.0 sends calls that were streamed, one by one; calls without an output differ."""
+    calls = [a_call(f"call_{number}", arguments=f'{{"n": {number}}}') for number in range(4)]
+    outputs = [an_output(f"call_{number}", str(number)) for number in range(3)]
+    conversation = store.create_conversation(model="m", input="Go on")
+    conversation.add_response({**an_answer(), "output": calls[:3]}, "open_responses")
+    if is_answered:
+        for number in range(3):
+            conversation.add_function_call_output(call_id=f"call_{number}", output=str(number))
+    history = [a_message("Go on"), *(item for number in order for item in (calls[number], outputs[number]))]
+    result = conversation.sync_request({"model": "m", "input": history}, "open_responses")
+    assert (result.branched_at, result.appended) == (None, 0 if is_answered else 3)
+    again = conversation.sync_request({"model": "m", "input": [*history, a_message("On")]}, "open_responses")
+    assert (again.branched_at, again.appended) == (None, 1)
+    other = conversation.sync_request({"model": "m", "input": [*history[:3], calls[3], *history[3:]]}, "open_responses")
+    assert other.branched_at is not None
+
+
+@pytest.mark.parametrize("wrapped", ['{"type":"text","value":"7 °C"}', '{"type":"text","text":"7 °C"}'])
+def test_an_output_may_come_back_in_an_object(store: Any, wrapped: str) -> None:
+    """VoltAgent 2.10.0 has the AI SDK's objects in its memory, and sends their JSON with each later question."""
+    conversation = store.create_conversation(model="m", input="Look")
+    conversation.add_response(an_answer(calls=("call_0",)), "open_responses")
+    call = {"id": "call_0", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
+    history = [
+        {"role": "user", "content": "Look"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_0", "content": "7 °C"},
+    ]
+    assert sync(conversation, *history) == SyncResult(2, 1)
+    assert sync(conversation, *history[:2], {**history[2], "content": wrapped}) == SyncResult(3, 0)
 
 
 @pytest.mark.parametrize("wire", REQUESTS)

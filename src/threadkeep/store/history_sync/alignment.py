@@ -19,9 +19,12 @@ TOOL: Final = "tool"
 ASSISTANT: Final = "assistant"
 TEXT: Final = "text"
 CALL: Final = "call"
+OUTPUT: Final = "output"
 OPAQUE: Final = "opaque"
 REASONING: Final = "reasoning"
 
+_LOOP: Final = {CALL, OUTPUT}
+_BETWEEN: Final = {CALL: TOOL}  # what another speaker says is not passed over, but for outputs between calls
 _TEXTS: Final = frozenset({"input_text", "output_text", "text", "refusal", "summary_text"})
 # part type -> the keys that say which media it is
 _MEDIA: Final = {
@@ -38,7 +41,7 @@ _SILENT: Final = frozenset(
 _PUNCTUATION: Final = str.maketrans(
     dict(zip("\u2018\u2019\u201c\u201d\u2010\u2011\u2013\u2014", "''\"\"----", strict=True)) | {"\u2026": "..."}
 )
-_WRAPPERS: Final = {"result", "output", "content", "text"}  # how formats wrap an output that is not an object
+_WRAPPERS: Final = {"result", "output", "content", "text", "value"}  # how an output that is no object is wrapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +53,8 @@ class Utterance:
     value: Any
     item: int  # where it is said, as indexes
     part: int = 0
-    is_optional: bool = (
-        False  # may be missing in the other history: reasoning, blocks of one format or of programs, system messages
-    )
+    # may be missing in the other history: reasoning, blocks of one format or of programs, system messages
+    is_optional: bool = False
     is_cut_off: bool = False  # a text where a response broke off; the other history may have more or less of it
 
     @property
@@ -85,9 +87,9 @@ def without_repeated_outputs(utterances: Sequence[Utterance], items: Sequence[Js
         call_id = items[said.item].get("call_id")
         if said.kind == CALL:
             answered = {one for one in answered if one[0] != call_id}
-        if said.kind != "output" or not call_id or (call_id, said.value) not in answered:
+        if said.kind != OUTPUT or not call_id or (call_id, said.value) not in answered:
             found.append(said)
-        if said.kind == "output":
+        if said.kind == OUTPUT:
             answered.add((call_id, said.value))
     return found
 
@@ -105,7 +107,7 @@ def _item_utterances(item: JsonObject, index: int) -> Iterator[Utterance]:
         output = item.get("output")
         value = _output_value(output)
         is_placeholder = isinstance(value, str) and value in PLACEHOLDERS
-        yield Utterance("output", TOOL, value, index, is_optional=is_placeholder)
+        yield Utterance(OUTPUT, TOOL, value, index, is_optional=is_placeholder)
     else:
         value = kind if kind == REASONING else canonical(_essential(item))
         yield Utterance(OPAQUE, ASSISTANT, value, index, is_optional=True)
@@ -193,8 +195,8 @@ def _output_value(output: Any) -> Any:
         value = loads(output) if isinstance(output, str) else output
     except ValueError:
         value = output
-    while isinstance(value, dict) and len(value) == 1 and next(iter(value)) in _WRAPPERS:
-        value = next(iter(value.values()))
+    while isinstance(value, dict) and len(keys := value.keys() - {"type"}) == 1 and keys <= _WRAPPERS:
+        value = value[keys.pop()]
     return canonical("" if value is None else _normalize_numbers(value))
 
 
@@ -204,9 +206,6 @@ def _essential(value: Any) -> Any:
         return {key: _essential(inner) for key, inner in value.items() if key not in _SILENT and inner is not None}
     return [_essential(inner) for inner in value] if isinstance(value, list | tuple) else value
 
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Compares two histories and finds how far they agree; time grows with their lengths, also where all is the same
 
 MIN_OVERLAP: Final = 2  # how much must match in the middle of a history, so that it is hardly by chance
 # How many steps for each thing said in both histories may go into beginnings in the middle of the stored one
@@ -272,12 +271,15 @@ class Histories:
         self.places: dict[Any, list[int]] = {}  # where the client says what
         for index, said in enumerate(client):
             self.places.setdefault(said.key, []).append(index)
-        # how much the client says before each index, without what may be missing
-        self.said = list(accumulate((not said.is_optional for said in client), initial=0))
+        # how much the client's assistant says before each index, without what may be missing
+        self.said = list(accumulate((not one.is_optional and one.speaker == ASSISTANT for one in client), initial=0))
         self.run_ends = list(range(1, len(client) + 1))  # where one speaker stops
+        self.loop_ends = list(self.run_ends)  # where calls and outputs stop
         for index in range(len(client) - 2, -1, -1):
             if client[index].speaker == client[index + 1].speaker:
                 self.run_ends[index] = self.run_ends[index + 1]
+            if {client[index].kind, client[index + 1].kind} <= _LOOP:
+                self.loop_ends[index] = self.loop_ends[index + 1]
 
     def starts(self) -> Iterator[int]:
         """Return where in the stored history the client's history may begin."""
@@ -392,8 +394,9 @@ class HistoryMatcher:
         if said.kind != TEXT and said.key == other.key:
             self._advance(said, other)
             return True
-        # what another speaker says is not passed over
-        may_reorder = said.is_optional if other.is_optional else said.speaker == other.speaker
+        may_reorder = (
+            said.is_optional if other.is_optional else other.speaker in (said.speaker, _BETWEEN.get(said.kind))
+        )
         return (may_reorder and self._reorder(said)) or self._skip(said, other)
 
     def _step_text(self, said: Utterance, other: Utterance) -> bool:
@@ -458,17 +461,17 @@ class HistoryMatcher:
             self._keep()
 
     def _reorder(self, said: Utterance) -> bool:
-        """Take what comes later in the same turn first: formats order texts and calls, and outputs, differently."""
+        """Take what comes later in the same turn first: texts, calls and outputs are ordered differently by formats."""
         first, key = self._find_following(), said.key
         if said.speaker not in (ASSISTANT, TOOL) or first >= len(self._client):
             return False
-        if self._client[first].speaker != said.speaker:
-            return False
+        end = self._histories.run_ends[first] if self._client[first].speaker == said.speaker else 0
+        end = max(end, self._histories.loop_ends[self._client_index]) if said.kind == CALL else end
         places, used = self._histories.places.get(key, []), self._used.get(key, 0)
         while used < len(places) and (places[used] < first or places[used] in self._taken):
             used += 1
         self._used[key] = used
-        if used == len(places) or places[used] >= self._histories.run_ends[first]:
+        if used == len(places) or places[used] >= end:
             return False
         self._taken[places[used]] = None
         self._last_taken = max(self._last_taken, places[used])
