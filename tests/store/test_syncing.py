@@ -98,7 +98,7 @@ def test_an_output_may_come_back_in_an_object(store: Any, wrapped: str) -> None:
     conversation = store.create_conversation(model="m", input="Look")
     conversation.add_response(an_answer(calls=("call_0",)), "open_responses")
     call = {"id": "call_0", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
-    history = [
+    history: list[dict[str, Any]] = [
         {"role": "user", "content": "Look"},
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "call_0", "content": "7 °C"},
