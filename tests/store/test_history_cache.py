@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import pytest
@@ -170,3 +172,66 @@ def test_options_that_are_larger_than_the_memory_are_not_remembered(database: An
         for _ in range(2):
             assert store.get_conversation(id_).instructions == "x" * 2_000
             assert configs._size <= 1_000
+
+
+RENDERED: Final = ("open_responses", "chat_completion", "messages")
+
+
+def said(conversation: Any, count: int, format_name: str) -> None:
+    """Turns, after each of which the next request is rendered."""
+    for number in range(count):
+        conversation.user(f"What is {number}?")
+        conversation.request_body(format_name)
+        conversation.assistant(f"It is {number}.")
+
+
+@pytest.fixture(params=RENDERED)
+def rendered(request: Any, conversation: Any) -> tuple[Any, str]:
+    """A conversation of which the beginning of requests is remembered, and the format of these."""
+    said(conversation, 22, request.param)
+    return conversation, request.param
+
+
+CHANGES: Final[dict[str, Callable[[Any], object]]] = {
+    "nothing": lambda conversation: conversation.user("And 22?"),
+    "settings": lambda conversation: conversation.update(instructions="Be brief.", model="gpt-5.4-mini"),
+    "tools": lambda conversation: conversation.register_tool("lookup", description="Looks up."),
+    "removal": lambda conversation: conversation.remove_item(3),
+    "redaction": lambda conversation: conversation.redact_item(2),
+    "compaction": lambda conversation: conversation.compact(upto=21, summary="They counted."),
+    "system text": lambda conversation: conversation.system("Count on."),
+    "an output without a call": lambda conversation: conversation.add_item(
+        {"type": "function_call_output", "call_id": "c", "output": "42"}, known=False
+    ),
+}
+
+
+@pytest.mark.one_face
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_beginning_that_was_rendered_goes_with_what_it_shows(
+    rendered: tuple[Any, str], store: Any, elsewhere: Any, change: str
+) -> None:
+    (conversation, format_name), other = rendered, elsewhere.get_conversation(rendered[0].id)
+    CHANGES[change](conversation)
+    for _ in range(3):
+        conversation.user("And now?")
+        expected = elsewhere.get_conversation(conversation.id).request_body(format_name)
+        assert store.get_conversation(conversation.id).request_body(format_name) == expected
+        assert other.request_body(format_name) == expected
+
+
+@pytest.mark.one_face
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_what_a_unit_of_work_rendered_is_remembered_if_it_is_kept(
+    rendered: tuple[Any, str], store: Any, elsewhere: Any, is_kept: bool
+) -> None:
+    conversation, format_name = rendered
+    with suppress(LookupError), store.begin() as work:
+        said(work.open(conversation.id), 20, format_name)
+        if not is_kept:
+            raise LookupError
+    for number in range(3):
+        store.get_conversation(conversation.id).user(f"What is {number}, again?")
+        found = store.get_conversation(conversation.id).request_body(format_name)
+        assert found == elsewhere.get_conversation(conversation.id).request_body(format_name)
+        assert (b"What is 21?" in found, found.count(b"What is 5?")) == (True, 1 + is_kept)

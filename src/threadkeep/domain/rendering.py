@@ -235,6 +235,21 @@ class Repair(_Report):
     """Something that was repaired so that the provider accepts the request; same fields as `Loss`."""
 
 
+@dataclass(frozen=True, slots=True)
+class ContinuedRequest:
+    """A request whose last key has a list of turns, of which the first are JSON text, with commas between them."""
+
+    head: JsonObject
+    key: str
+    before: bytes
+    turns: list[Any]
+
+    def text(self, changes: JsonObject, write: Callable[[Any], bytes]) -> bytes:
+        """The request as JSON, with other keys laid over its own."""
+        head = write({**self.head, **changes, self.key: []})
+        return b"".join((head[:-2], self.before, b",", write(self.turns)[1:], b"}"))
+
+
 @dataclass
 class Rendered:
     """A rendered request.
@@ -256,7 +271,7 @@ class Rendered:
     stable: int
     head: int
     view: JsonObject
-    source: JsonObject | bytes = field(repr=False)
+    source: JsonObject | bytes | ContinuedRequest = field(repr=False)
     configured: tuple[bytes, bytes | None] | None = field(default=None, repr=False, compare=False)
     conversation_id: str | None = field(default=None, repr=False, compare=False)
     model: str | None = field(default=None, repr=False, compare=False)
@@ -265,12 +280,22 @@ class Rendered:
     @cached_property
     def payload(self) -> dict[str, Any]:
         """The request as a dict; `arguments` makes arguments for an SDK's method of it."""
-        return self._parsed(self.source) if isinstance(self.source, bytes) else self.source
+        return self.source if isinstance(self.source, dict) else self._parsed(self.body)
 
     @cached_property
     def body(self) -> bytes:
         """The request as JSON (UTF-8)."""
-        return self.source if isinstance(self.source, bytes) else dumps(self.source, REQUEST_DEPTH)
+        return self.source if isinstance(self.source, bytes) else self.changed({})
+
+    def value(self, key: str) -> Any:
+        """Return what the request has at a key other than that of its turns; None where it has nothing."""
+        return (self.source.head if isinstance(self.source, ContinuedRequest) else self.payload).get(key)
+
+    def changed(self, changes: JsonObject) -> bytes:
+        """Return the request as JSON, with other keys laid over its own."""
+        if isinstance(self.source, ContinuedRequest):
+            return self.source.text(changes, self._written)
+        return self._written({**self.payload, **changes})
 
     # No alias for the type: mypy would take the first overload of an SDK's method for it.
     def arguments(self, method: Callable[..., Any], *, stream: bool | None = None) -> dict[str, Any]:
@@ -291,6 +316,10 @@ class Rendered:
             CannotRender: the method has no place for a key of the request.
         """
         return formats.get_format(self.view["format"]).arguments(self, method, stream)
+
+    def _written(self, value: Any) -> bytes:
+        """The text of a request, or of a part of it."""
+        return dumps(value, REQUEST_DEPTH)
 
     def _parsed(self, text: bytes) -> JsonObject:
         """The value of a request's text."""

@@ -472,14 +472,14 @@ async def _is_answer(turn: Turn, number: int, stored: StoredAnswer) -> bool:
     return not has_failed or bool(await turn.conversation.output_items(number))
 
 
-def _payload(turn: Turn, model: str) -> JsonObject:
-    """The request to the upstream: of Messages, with the limit of the model where its client has set none."""
-    payload, stream_options = turn.rendered.payload, turn.options.stream_options
+def _changes(turn: Turn, model: str) -> JsonObject:
+    """What is sent beyond the request: of Messages, the limit of the model where its client has set none."""
+    stream_options = turn.options.stream_options
     if stream_options and turn.upstream.format == "open_responses":
-        return {**payload, "stream_options": stream_options}
+        return {"stream_options": stream_options}
     if turn.upstream.format == "messages" and not turn.has_limit:
-        return {**payload, "max_tokens": max(payload["max_tokens"], longest_answer(model) or 0)}
-    return payload
+        return {"max_tokens": max(turn.rendered.value("max_tokens"), longest_answer(model) or 0)}
+    return {}
 
 
 async def _asked(turn: Turn, recorder: AsyncRecorder, hold: Hold) -> AsyncGenerator[Sequence[Any]]:
@@ -487,7 +487,7 @@ async def _asked(turn: Turn, recorder: AsyncRecorder, hold: Hold) -> AsyncGenera
     if recorder.replayed:
         return
     model, most = turn.upstream.model or turn.options.model, turn.call.service.max_answer_bytes
-    asked = turn.upstream.batches(_payload(turn, model), model, most, hold)
+    asked = turn.upstream.batches(turn.rendered, _changes(turn, model), model, most, hold)
     turn.rendered = replace(turn.rendered, source=b"")  # which is as large as the history, and an answer may take long
     async with aclosing(until_end(asked, recorder.writer, turn.call.service.max_answer_seconds)) as answer:
         async for batch in answer:

@@ -20,6 +20,7 @@ import httpx2
 
 from threadkeep.domain import formats, printing
 from threadkeep.domain.jsontext import REQUEST_DEPTH, JsonObject, dumps, loads
+from threadkeep.domain.rendering import Rendered
 from threadkeep.errors import InvalidOption
 from threadkeep.formats import FormatName
 from threadkeep.formats.shared.arguments import is_unicode
@@ -87,20 +88,20 @@ class Upstream:
 
     def batches(
         self,
-        payload: JsonObject,
+        rendered: Rendered,
+        changes: JsonObject,
         model: str,
         most: int = provider_answers.MAX_ANSWER_BYTES,
         hold: provider_answers.Hold = provider_answers.uncounted,
     ) -> AsyncGenerator[Sequence[Any]]:
-        """Return the events of an answer of at most so many bytes, up to its last; other tasks go on in between.
+        """Return the events of an answer to a request with some keys laid over it; other tasks go on in between.
 
-        Those that have come at once are in one list. `hold` counts the bytes that come over HTTP.
+        It has at most so many bytes, up to its last event. Events that have come at once are in one list. `hold` counts
+        the bytes that come over HTTP.
         """
-        return (
-            self.ask.batches(payload, model, most, hold)
-            if isinstance(self.ask, _HttpAsk)
-            else provider_answers.sliced(self.ask(payload, model))
-        )
+        if isinstance(self.ask, _HttpAsk):
+            return self.ask.batches(rendered.changed({**changes, **self.ask.changes}), model, most, hold)
+        return provider_answers.sliced(self.ask({**rendered.payload, **changes}, model))
 
     async def input_tokens(self, payload: JsonObject, model: str) -> int:
         """Return how many tokens the input of a request has, as the provider counts them.
@@ -153,26 +154,28 @@ class _HttpAsk:
 
     def __init__(self, name: str, format: FormatName, api: formats.ProviderApi, base: str, key: str | None) -> None:
         self._name, self._format, self._api, self._base, self._key = name, format, api, base, key
+        self.changes = dict(api.changes)  # keys that are laid over each request
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx2.AsyncClient] = WeakKeyDictionary()
         self._models: Sequence[str] = ()
         self._listed: WeakKeyDictionary[asyncio.AbstractEventLoop, _Listing] = WeakKeyDictionary()
 
     async def __call__(self, payload: JsonObject, wanted: str) -> AsyncGenerator[Any]:
         """Yield the events of the answer of a model."""
-        asked = self.batches(payload, wanted, provider_answers.MAX_ANSWER_BYTES, provider_answers.uncounted)
+        content = dumps({**payload, **self.changes}, REQUEST_DEPTH)
+        asked = self.batches(content, wanted, provider_answers.MAX_ANSWER_BYTES, provider_answers.uncounted)
         async with aclosing(asked) as answer:
             async for batch in answer:
                 for event in batch:
                     yield event
 
     async def batches(
-        self, payload: JsonObject, wanted: str, most: int, hold: provider_answers.Hold
+        self, content: bytes, wanted: str, most: int, hold: provider_answers.Hold
     ) -> AsyncGenerator[Sequence[Any]]:
         """Yield the events of the answer of a model, of at most so many bytes, in lists of those that came at once."""
         path = self._api.path.format(model=quote(wanted, safe=""))
         headers = {**self._headers(), "accept-encoding": "identity"}
-        asked = self._answer(path, dumps({**payload, **self._api.changes}, REQUEST_DEPTH), headers)
-        del payload  # which may be large, and an answer may take long
+        asked = self._answer(path, content, headers)
+        del content  # which may be large, and an answer may take long
         try:
             async with asked as response:
                 if not response.is_success:

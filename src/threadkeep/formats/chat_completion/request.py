@@ -42,12 +42,14 @@ from threadkeep.formats.shared.dialects import CHAT, STANDARD, Dialect, dialect_
 from threadkeep.formats.shared.fields import Field, FieldGroup, read_fields, render_fields
 from threadkeep.formats.shared.parsing import SENT_REQUEST, items_of_turns, parser, request_object, session_of, turns_in
 from threadkeep.formats.shared.parts import block
+from threadkeep.formats.shared.prefixes import resumed
 from threadkeep.formats.shared.rendering import Rendering, begin, no_model, nothing_to_send
 
 if TYPE_CHECKING:
     from threadkeep.domain.session import Session
 
 
+@resumed(NAME, "messages")
 def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Rendered:
     """Render a session as the body of a Chat Completions request."""
     rendering = begin(session, options, NAME, reports.Context())

@@ -47,6 +47,7 @@ from threadkeep.formats.converse import parts, tools, turns
 from threadkeep.formats.converse import tools as own_tools
 from threadkeep.formats.converse.fields import EXTRAS, FIELDS, NAME, ROLES, SCHEMA, reasoning_fields, schema_of
 from threadkeep.formats.shared import fields, parsing, provider_rules, views
+from threadkeep.formats.shared.prefixes import resumed
 from threadkeep.formats.shared.provider_errors import shortened
 from threadkeep.formats.shared.rendering import Rendering, begin, no_model, report_filler
 from threadkeep.formats.shared.reports import Context
@@ -124,6 +125,7 @@ def _extended(thing: Any, path: Path, last: JsonObject) -> Any:
 _APART: Final = ("messages", "system", "toolConfig")  # keys that are not made of options alone
 
 
+@resumed(NAME, "messages")
 def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Rendered:
     """Render a session as the body of a Converse request."""
     context = parts.WriteContext()

@@ -53,6 +53,7 @@ from threadkeep.formats.gemini.turns import Content, GeminiWriter, OpenCalls, od
 from threadkeep.formats.shared import google, pairing, parsing, provider_errors, reports, views
 from threadkeep.formats.shared.fields import read_fields, render_fields
 from threadkeep.formats.shared.parts import block
+from threadkeep.formats.shared.prefixes import resumed
 from threadkeep.formats.shared.rendering import Rendering, begin, needs_last_turn, no_model, nothing_to_send
 
 # keys that a cached content holds in place of the request
@@ -74,6 +75,7 @@ class RequestParts:
         return [_content(content, oddity.get(str(content.places[0]))) for content in self.writer.contents]
 
 
+@resumed(NAME, "contents")
 def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Rendered:
     """Render a session as the body of a generateContent request."""
     parts = write_request(session, options)

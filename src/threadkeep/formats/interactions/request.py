@@ -32,6 +32,7 @@ from threadkeep.formats.interactions.fields import CHOICE, FIELDS, NAME, RESULT,
 from threadkeep.formats.interactions.turns import StepWriter, is_plain_input
 from threadkeep.formats.shared import google, pairing, parsing, provider_errors, reports
 from threadkeep.formats.shared.fields import read_fields, render_fields
+from threadkeep.formats.shared.prefixes import resumed
 from threadkeep.formats.shared.rendering import Rendering, begin, known_state, news, no_model, nothing_to_send
 
 PREVIOUS: Final = "previous_interaction_id"
@@ -40,6 +41,7 @@ _MISSING: Final = "missing_output"  # the repair that stands for calls that the 
 _TEXT, _CONTENT, _CONTENTS, _EMPTY = "text", "content", "contents", "empty"  # how the input was spelled
 
 
+@resumed(NAME, "input")
 def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Rendered:
     """Render a session as the body of a request for an interaction."""
     rendering = begin(session, options, NAME, reports.Context(rule=google.NAMES, takes_signatures=True))

@@ -30,6 +30,7 @@ from threadkeep.formats.messages.fields import EXTRAS, FIELDS, NAME, NAMES, fit
 from threadkeep.formats.messages.tools import read_choice, tool_choice, tool_from_wire, wire_tools
 from threadkeep.formats.messages.turns import LIST, TEXT, MessagesTurn, MessagesWriter
 from threadkeep.formats.shared import claude, fields, pairing, parsing, provider_rules, views
+from threadkeep.formats.shared.prefixes import resumed
 from threadkeep.formats.shared.provider_errors import shortened
 from threadkeep.formats.shared.rendering import Rendering, begin, no_model, report_filler
 from threadkeep.formats.shared.reports import Context
@@ -45,6 +46,7 @@ KEYS: Final = {
 }
 
 
+@resumed(NAME, "messages")
 def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Rendered:
     """Render a session as the body of a Messages request."""
     rendering = begin(session, options, NAME, Context(rule=NAMES))

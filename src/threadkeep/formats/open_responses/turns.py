@@ -8,6 +8,7 @@ reaches back (an output for an old call, an id that was used before) looks at th
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -25,27 +26,39 @@ from threadkeep.formats.shared.reports import LOSSES, Context
 KEY: Final = f"{NAME}.input"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class RenderedPrefix:
-    """The beginning of an input list, rendered."""
+    """The beginning of an input list, rendered; never changed, for another thread or transaction may go on from it."""
 
     count: int = 0  # items
     elements: int = 0
+    size: int = 0  # bytes
     pieces: list[bytes] = field(default_factory=list)  # the elements; all but the first piece begin with a comma
-    losses: list[Loss] = field(default_factory=list)
-    repairs: list[Repair] = field(default_factory=list)
-    ids: set[bytes] = field(default_factory=set)
-    call_ids: set[str] = field(default_factory=set)
+    losses: Sequence[Loss] = ()
+    repairs: Sequence[Repair] = ()
+    ids: AbstractSet[bytes] = frozenset()
+    call_ids: AbstractSet[str] = frozenset()
 
-    def grow(self, count: int, text: bytes, ids: set[bytes], call_ids: set[str]) -> None:
-        """Take in the elements of what follows, with commas between them, and what its items use."""
-        self.pieces = self.joined(text)
-        self.elements += count
-        self.ids |= ids
-        self.call_ids |= call_ids
+    def grown(
+        self,
+        count: int,
+        text: bytes,
+        ids: AbstractSet[bytes],
+        call_ids: AbstractSet[str],
+        items: int,
+        tail: Context | None = None,
+    ) -> RenderedPrefix:
+        """The beginning with `count` elements of what follows, with commas between them, and what its items use."""
+        return RenderedPrefix(
+            items, self.elements + count, self.size + len(text), self.joined(text),
+            self.losses if tail is None else [*self.losses, *tail.losses],
+            self.repairs if tail is None else [*self.repairs, *tail.repairs],
+            self.ids | ids if ids else self.ids,
+            self.call_ids | call_ids if call_ids else self.call_ids,
+        )  # fmt: skip
 
     def joined(self, text: bytes) -> list[bytes]:
-        """The pieces with other elements behind them: a new list, for another thread may go on from the old one."""
+        """The pieces with other elements behind them."""
         return [*self.pieces, b"," + text if self.pieces else text] if text else self.pieces
 
 
@@ -55,8 +68,7 @@ def joined_input(
     """The elements of `input` in pieces, and how many of them no later append changes."""
     own_ids, has_none = dialect.ids, plans.keeps_nothing(snapshot)
     key = _key(dialect, keeps_nothing=has_none)
-    # Taken out while it is used: another thread finds none and renders everything.
-    prefix = RenderedPrefix() if memo is None else memo.pop(key, None) or RenderedPrefix()
+    prefix = RenderedPrefix() if memo is None else memo.get(key) or RenderedPrefix()
     if prefix.count > len(entries):
         prefix = RenderedPrefix()
     new = entries[prefix.count :] if prefix.count else entries
@@ -64,8 +76,8 @@ def joined_input(
     if path.takes(new):
         context.losses += prefix.losses
         context.repairs += prefix.repairs
-        prefix.grow(len(new), path.text, path.ids, path.call_ids)
-        _remember(prefix, len(entries), memo, key)
+        prefix = prefix.grown(len(new), path.text, path.ids, path.call_ids, len(entries))
+        _remember(prefix, memo, key)
         return prefix.pieces, prefix.elements
     as_came, tail = plans.imported_plan(snapshot), context.apart()
     plan = plan_of(new, as_came, own_ids=own_ids, keeps_nothing=has_none, gaps=snapshot.gaps)
@@ -79,10 +91,9 @@ def joined_input(
     stable += prefix.elements
     if memo is None or _cleans_names(tail) or not _is_settled(plan, entries):
         return prefix.joined(b",".join(elements)), stable
-    prefix.losses += tail.losses
-    prefix.repairs += tail.repairs
-    prefix.grow(len(elements), b",".join(elements), plan.ids, plans.used_call_ids(plan))
-    _remember(prefix, len(entries), memo, key)
+    text, call_ids = b",".join(elements), plans.used_call_ids(plan)
+    prefix = prefix.grown(len(elements), text, plan.ids, call_ids, len(entries), tail)
+    _remember(prefix, memo, key)
     return prefix.pieces, stable
 
 
@@ -92,9 +103,8 @@ def _key(dialect: Dialect, *, keeps_nothing: bool) -> str:
     return f"{key} anew" if keeps_nothing else key
 
 
-def _remember(prefix: RenderedPrefix, count: int, memo: dict[str, Any] | None, key: str) -> None:
+def _remember(prefix: RenderedPrefix, memo: dict[str, Any] | None, key: str) -> None:
     if memo is not None:
-        prefix.count = count
         memo[key] = prefix
 
 

@@ -260,6 +260,11 @@ def _makers_in(snapshot: Snapshot) -> _Makers:
     return known
 
 
+def memo_for(snapshot: Snapshot, count: int) -> dict[Any, Any]:
+    """The memo of a part of a snapshot with so many items: all makers of the snapshot are theirs."""
+    return {_MEMO: _makers_in(snapshot)._replace(looked_at=count)}
+
+
 _signed_by: Final[Callable[[ItemEntry], _Signed]] = itemgetter(_ORIGIN, _MAKER)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
@@ -313,15 +312,11 @@ class PlainRendered(Rendered):
             parsed = super()._parsed(text)
         return parsed
 
-    @cached_property
-    def body(self) -> bytes:
-        """The request as JSON (UTF-8)."""
-        if isinstance(self.source, bytes):
-            return self.source
+    def _written(self, value: Any) -> bytes:
         try:
-            return orjson.dumps(self.source)
+            return orjson.dumps(value)
         except TypeError:  # arguments are stored as text, and may hold longer integers once they are read
-            return dumps(Mending().value(self.source), REQUEST_DEPTH)
+            return dumps(Mending().value(value), REQUEST_DEPTH)
 
     def __repr__(self) -> str:
         return super().__repr__().replace(type(self).__qualname__, Rendered.__qualname__, 1)

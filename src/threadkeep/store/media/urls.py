@@ -42,8 +42,8 @@ def with_urls(handle: Handle, wire: formats.Format, options: rendering.RenderOpt
     key, memo = (wire.name, template), {}
     if snapshot.memo is not None:
         known, memo = snapshot.memo.get(_MEMO, (None, {}))
-        memo = memo if known == key else {}
-    before: Sequence[ItemEntry] = memo.get(_MEMO, ())
+        memo = {**memo} if known == key else {}
+    before: Sequence[ItemEntry] = memo.get(_MEMO, ())[: len(snapshot.entries)]
     new = [_with_urls(entry, rule, template, wire.name) for entry in snapshot.entries[len(before) :]]
     entries = [*before, *_with_contents(handle, new)]
     if any(_is_marked(entry) for entry in new):  # media that are sent as they are would be kept in memory

@@ -116,11 +116,15 @@ class HistoryCache(BoundedCache[BranchKey, CachedHistory]):
         return history
 
     def keep(self, key: BranchKey, history: CachedHistory, size: int, new: Collection[ItemEntry]) -> int:
-        """Keep the history of a branch, of which `size` bytes were kept before `new`; returns its bytes now."""
+        """Keep the history of a branch, of which `size` bytes were kept before `new`; returns its bytes now.
+
+        What was rendered of it counts, too.
+        """
         if not self.limit:
             return 0
         history.size = size + size_of(new)
-        self.add(key, history, history.size)
+        rendered = sum(getattr(value, "size", 0) for value in [*history.format_cache.values()])
+        self.add(key, history, history.size + rendered)
         return history.size
 
     def forget(self, tenant: int, conversation: bytes) -> None:

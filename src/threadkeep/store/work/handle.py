@@ -233,8 +233,9 @@ class HandleCache:
         self._new: list[ItemEntry] = []  # after these: written by this handle since they were last read
         self.next_position = 0 if history is None else history.next_position  # everything below it has been read
         # What formats remember about these items; discarded when they are read again. Inside a transaction it is for
-        # this handle alone: what was rendered there may never be committed.
-        self._format_cache: dict[str, Any] = {} if history is None or not is_kept else history.format_cache
+        # this handle alone: what was rendered there may never be committed. Values in it are never changed.
+        known: dict[str, Any] = {} if history is None else history.format_cache
+        self._format_cache = known if is_kept else known.copy()
 
     def history(self) -> tuple[ConversationState, Sequence[ItemEntry], int]:
         """Return the conversation, the items read so far, and the position below which all items have been read."""
