@@ -77,6 +77,8 @@ class ProviderApi(NamedTuple):
     key_header: str = "authorization"  # the header with the API key; this one has it as a bearer token
     headers: Mapping[str, str] = {}
     version: str = "/v1"  # what base URLs end with that their users may leave out
+    # keys of limits of tokens that requests must have -> how many a model gives at most; None for one that is not known
+    limits: Mapping[str, Callable[[str], int | None]] = {}
 
 
 # formats whose providers can keep a conversation, so that a request names their newest answer and has only what is new

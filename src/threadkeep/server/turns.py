@@ -19,7 +19,6 @@ from threadkeep.domain.rendering import ASKED, Loss, Rendered
 from threadkeep.domain.response import Response as StoredAnswer
 from threadkeep.domain.stored import BROKEN_OFF
 from threadkeep.errors import FormatError, LossError, NotFound
-from threadkeep.formats.shared.claude import longest_answer
 from threadkeep.server import compaction, objects, request_state, requests, service, unstored, upstreams
 from threadkeep.server.agent_tools import FUNCTIONS, AgentTools
 from threadkeep.server.answer_events import GrowingEvents
@@ -265,7 +264,7 @@ class Turn:
     def _rendered(self, conversation: Conversation) -> Rendered:
         """The request that the history makes; Problem for losses, where none is allowed."""
         is_strict = self.call.request.headers.get(STRICT, "").lower() in ("1", "true")
-        if self.upstream.format == "messages":
+        if upstreams.spoken_format(self.upstream.format).limits:
             self.has_limit = rendering.opened_config(conversation.handle).max_output_tokens is not None
         try:
             context = self.options.context
@@ -473,13 +472,12 @@ async def _is_answer(turn: Turn, number: int, stored: StoredAnswer) -> bool:
 
 
 def _changes(turn: Turn, model: str) -> JsonObject:
-    """What is sent beyond the request: of Messages, the limit of the model where its client has set none."""
+    """What is sent beyond the request: where its format needs a limit, the model's, if its client has set none."""
     stream_options = turn.options.stream_options
     if stream_options and turn.upstream.format == "open_responses":
         return {"stream_options": stream_options}
-    if turn.upstream.format == "messages" and not turn.has_limit:
-        return {"max_tokens": max(turn.rendered.value("max_tokens"), longest_answer(model) or 0)}
-    return {}
+    limits = {} if turn.has_limit else upstreams.spoken_format(turn.upstream.format).limits
+    return {key: max(turn.rendered.value(key), longest(model) or 0) for key, longest in limits.items()}
 
 
 async def _asked(turn: Turn, recorder: AsyncRecorder, hold: Hold) -> AsyncGenerator[Sequence[Any]]:
