@@ -12,7 +12,7 @@ import pytest
 from tests.factories import a_message
 from threadkeep import InvalidOption, NotFound, Session
 from threadkeep.db.queries.annotations import annotated_items
-from threadkeep.db.queries.appends import append_at_once, placed_rows
+from threadkeep.db.queries.appends import append_at_once, end_at_once, placed_rows
 from threadkeep.db.queries.histories import tail_of
 from threadkeep.db.queries.items import turns_in
 from threadkeep.db.queries.lists import conversation_page, label_counts
@@ -176,7 +176,7 @@ def test_few_labels_are_looked_for_at_once(store: Any, method: str) -> None:
 
 @pytest.mark.parametrize(
     "cached",
-    [conversation_page, label_counts, annotated_items, tail_of, turns_in, placed_rows, append_at_once],
+    [conversation_page, label_counts, annotated_items, tail_of, turns_in, placed_rows, append_at_once, end_at_once],
     ids=lambda cached: cached.__name__,
 )
 def test_statements_that_depend_on_what_is_given_are_kept_in_limited_numbers(cached: Any) -> None:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -141,30 +142,50 @@ def test_a_connection_lost_while_searching_is_no_matter(database: Database, stor
     assert done
 
 
+def is_outside(connection: Any) -> bool:
+    """Whether a connection to PostgreSQL is in no transaction."""
+    status: int = connection.connection.driver_connection.info.transaction_status
+    return status == psycopg.pq.TransactionStatus.IDLE
+
+
 @contextmanager
 def commits(store: Any, *, happen: bool, after: int = 0) -> Iterator[list[int]]:
-    """The next COMMIT, or one `after` some more, loses the connection: before the server hears of it, or later."""
-    dialect: Any = engine_of(store).dialect
-    commit, is_disconnect, error = dialect.do_commit, dialect.is_disconnect, dialect.loaded_dbapi.OperationalError
-    coming, done = iter(range(after)), []
+    """The next commit, or one `after` some more, loses the connection: before the server hears of it, or later.
 
-    def lost(connection: Any) -> None:
-        if next(coming, None) is not None:
-            commit(connection)
+    On PostgreSQL, a statement that writes outside of a transaction commits itself.
+    """
+    dialect: Any = engine_of(store).dialect
+    commit, execute, is_disconnect = dialect.do_commit, dialect.do_execute, dialect.is_disconnect
+    error, coming, done = dialect.loaded_dbapi.OperationalError, iter(range(after)), list[int]()
+    is_postgresql = dialect.name == "postgresql"
+
+    def lose(connection: Any, write: Callable[[], object]) -> None:
+        if done or next(coming, None) is not None:
+            write()
             return
-        dialect.do_commit = commit
         done.append(after)
         if happen:
-            commit(connection)
+            write()
         connection.rollback()
         raise error(2013, "Lost connection to server during query")
 
-    dialect.do_commit = lost
+    def run(cursor: Any, statement: str, parameters: Any, context: Any) -> None:
+        connection, write = context.root_connection, partial(execute, cursor, statement, parameters, context)
+        if is_postgresql and "INSERT" in statement and is_outside(connection):
+            lose(connection.connection, write)
+        else:
+            write()
+
+    dialect.do_commit = lambda connection: lose(connection, partial(commit, connection))
+    dialect.do_execute = run
     dialect.is_disconnect = lambda e, *_: isinstance(e, error)
+    watching = engine_of(store), "before_cursor_execute", lambda *_: None  # so that statements go through the dialect
+    event.listen(*watching)
     try:
         yield done
     finally:
-        dialect.do_commit, dialect.is_disconnect = commit, is_disconnect
+        event.remove(*watching)
+        dialect.do_commit, dialect.do_execute, dialect.is_disconnect = commit, execute, is_disconnect
 
 
 @pytest.mark.parametrize("happen", [True, False])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.store.test_removal_races import once_before, watched
-from tests.store.watching import engine_of
+from tests.store.watching import Tables, engine_of
 from threadkeep import LeaseLost, NotFound
 
 pytestmark = [
@@ -45,6 +45,29 @@ def test_what_a_recorder_has_stored_is_among_the_items(store: Any, elsewhere: An
     assert error is None or isinstance(error, LeaseLost)
     stored = [entry.item.text for entry in elsewhere.get_conversation(conversation.id).items()]
     assert stored == ["Hi", "one" if error else "one two", "Next"]
+
+
+def test_a_response_that_is_ended_twice_at_the_same_time_is_ended_once(
+    store: Any, elsewhere: Any, conversation: Any, tables: Tables
+) -> None:
+    """Its recorder waits for the other writer, finds out then that it came too late, and writes nothing."""
+    recorder = conversation.stream_response("chat_completion").__enter__()
+    recorder.writer.take(event("one"))
+    recorder.writer.flush()
+    written, ended = tables.written(), list[Future[None]]()
+
+    def end() -> None:
+        ended.append(pool.submit(recorder.writer.finish))
+        wait(ended, MOMENT)
+
+    before_its_end = once_before("UPDATE threadkeep_responses", end)
+    with ThreadPoolExecutor(1) as pool, watched(engine_of(elsewhere), before_its_end):
+        elsewhere.get_conversation(conversation.id).user("Next", on_conflict="append")
+    assert isinstance(ended[0].exception(10), LeaseLost)
+    assert [entry.item.text for entry in elsewhere.get_conversation(conversation.id).items()] == ["one", "Next"]
+    assert [response.status for response in conversation.responses()] == ["cancelled"]
+    assert written()["usage_records"] == 1
+    assert store.check().findings == []
 
 
 FORKS: dict[str, Callable[[Any], Any]] = {

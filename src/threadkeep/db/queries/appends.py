@@ -7,8 +7,9 @@ PostgreSQL, where the UPDATE is a part of the statement that writes the rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
+from types import MappingProxyType
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -18,6 +19,7 @@ from sqlalchemy.types import TypeEngine
 from threadkeep.db import base, driver, functions
 from threadkeep.db.models import appends, changes, conversations, items, response_bodies, responses, usage_records
 from threadkeep.db.queries.conversations import COUNTER_COLUMNS, reservation_update
+from threadkeep.db.queries.responses import end_of_stream, removal_of_parts
 
 # What an append takes, and what it learns of its conversation
 TAKEN: Final[dict[str, TypeEngine[Any]]] = {
@@ -37,6 +39,7 @@ _OF_STREAMS: Final = frozenset({"lease_until", "lease_token", "open_branch", "ca
 FIRST, NUMBER = "<first>", "<number>"
 
 Value = Callable[[str], ColumnElement[Any]]
+Columns = Mapping[str, ColumnElement[Any]]
 
 
 def _placed(table: Table, own: Value, taken: Value) -> dict[str, ColumnElement[Any]]:
@@ -78,11 +81,16 @@ def _placed(table: Table, own: Value, taken: Value) -> dict[str, ColumnElement[A
 
 
 class _Inserts:
-    """INSERTs of a row into each of some tables, and how their parameters come from these rows."""
+    """INSERTs of a row into each of some tables, and how their parameters come from these rows.
 
-    def __init__(self, tables: Sequence[Table], taken: Value, source: Any = None) -> None:
+    `given`: what the source knows of all rows, in place of these.
+    """
+
+    def __init__(
+        self, tables: Sequence[Table], taken: Value, source: Any = None, given: Columns = MappingProxyType({})
+    ) -> None:
         self.sources: dict[str, tuple[int, str]] = {}
-        self._taken, self._source = taken, source
+        self._taken, self._source, self._given = taken, source, given
         self.statements = [self._insert(table, number) for number, table in enumerate(tables)]
 
     def _insert(self, table: Table, number: int) -> Insert:
@@ -91,15 +99,17 @@ class _Inserts:
         @cache
         def own(name: str) -> ColumnElement[Any]:
             parameter = f"row{number}_{name}"
-            self.sources[parameter] = number, name
-            return _parameter(parameter, table.c[name].type if name in table.c else BigInteger())
+            if (known := self._given.get(name)) is None:
+                self.sources[parameter] = number, name
+                known = _parameter(parameter, table.c[name].type if name in table.c else BigInteger())
+            return known
 
         values = _placed(table, own, self._taken)
         for column in base.written_columns(table):
             if (made := column.info.get(base.MADE_BY)) is not None:
                 expression, names = made
                 values[column.name] = expression(*map(own, names))
-            elif column.name in SHARED and (table, column.name) not in _OWN:
+            elif column.name in SHARED and column.name not in self._given and (table, column.name) not in _OWN:
                 values[column.name] = bindparam(SHARED[column.name], type_=column.type)
             elif column.name not in values and column.name not in _OF_STREAMS:
                 values[column.name] = own(column.name)
@@ -136,3 +146,24 @@ def append_at_once(tables: tuple[Table, ...], *, scoped: bool, expected: bool) -
     }
     inserts = _Inserts(tables, lambda name: numbers[name] if name in numbers else taken.c[name], source=taken)
     return driver.RowsStatement(select(*taken.c).add_cte(*_ctes(inserts.statements)), inserts.sources)
+
+
+@lru_cache(maxsize=256)
+def end_at_once(tables: tuple[Table, ...], columns: tuple[str, ...]) -> driver.RowsStatement:
+    """Ends a response in progress on branch 0, writes the rows of its end, and removes its parts.
+
+    Returns the reservation's row, and the last position that its request showed. Where the response is not in progress
+    any more, the rows are refused: they have no conversation.
+    """
+    taken = reservation_update(root=items in tables, scoped=False, expected=False, streams=True)
+    conversation = taken.returning(*COUNTER_COLUMNS).cte("taken")
+    ended = end_of_stream(conversation, *columns).cte("ended")
+    numbers = {"first": ended.c.from_position, "response": ended.c.number, "tool_set_hash": ended.c.tool_set_hash}
+    inserts = _Inserts(
+        tables, lambda name: numbers[name] if name in numbers else conversation.c[name],
+        source=conversation.outerjoin(ended, sa.true()),
+        given={"conversation_id": ended.c.conversation_id, "seen": ended.c.input_to},
+    )  # fmt: skip
+    found = select(*conversation.c, ended.c.input_to).select_from(conversation.join(ended, sa.true()))
+    removed = removal_of_parts(ended.c.number).cte("removed")
+    return driver.RowsStatement(found.add_cte(*_ctes(inserts.statements), removed), inserts.sources)

@@ -160,6 +160,20 @@ def ended(*names: str, returning: bool = False) -> Statement:
     return Statement(update.where(responses.c.open_branch.is_not(None)).returning(*_AT_END))
 
 
+def end_of_stream(conversation: sa.FromClause, *names: str) -> Any:
+    """The same with the numbers that its conversation, which is given as the row of a reservation, has taken.
+
+    Parameters: `items`, too: how many it has. Returns what the rows of its end are made of.
+    """
+    table, following = responses.c, conversation.c.next_position
+    places = {"from_position": following - sa.bindparam("items", type_=sa.BigInteger), "to_position": following - 1}
+    held = [*_held(), table.open_branch.is_not(None), table.number < conversation.c.next_response]
+    ending = sa.update(responses).where(*held).values({name: sa.bindparam(NEW + name) for name in names} | places)
+    return ending.returning(
+        table.conversation_id, table.number, table.input_to, table.from_position, table.tool_set_hash
+    )
+
+
 def _held() -> list[sa.ColumnElement[bool]]:
     return [*of_conversation(responses, number="response"), responses.c.lease_token == sa.bindparam("token")]
 
@@ -183,10 +197,15 @@ def parts_after() -> sa.Select[Any]:
     return sa.select(table.part, table.content).where(*where).order_by(table.part)
 
 
+def removal_of_parts(number: sa.ColumnElement[int]) -> sa.Delete:
+    """Removes the parts of a response whose items are written."""
+    return sa.delete(stream_parts).where(*of_conversation(stream_parts), stream_parts.c.number == number)
+
+
 @cache
 def parts_removal() -> Statement:
-    """Removes the parts of a response whose items are written."""
-    return Statement(sa.delete(stream_parts).where(*of_conversation(stream_parts, number="number")))
+    """The statement of that."""
+    return Statement(removal_of_parts(sa.bindparam("number")))
 
 
 @cache

@@ -19,6 +19,7 @@ from threadkeep.db import backends, models
 from threadkeep.db.driver import Statement, inserting
 from threadkeep.db.queries import conversations
 from threadkeep.db.queries import responses as response_queries
+from threadkeep.db.queries.appends import end_at_once
 from threadkeep.db.queries.responses import cancel_request, lost_streams_of
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
@@ -31,11 +32,13 @@ from threadkeep.store.work.connections import Replay, StreamBlocksWrite
 from threadkeep.store.work.handle import Handle
 from threadkeep.store.work.refs import BranchRef, ConfigHashes, ConversationRef, Scope, get_row
 from threadkeep.store.work.states import NewState, check_states, write_states
+from threadkeep.store.work.transactions import Transactions
 from threadkeep.store.writing import appending, attempts
 from threadkeep.store.writing import responses as answers
 from threadkeep.store.writing.responses import RequestInfo
 
 IN_PROGRESS: Final = "in_progress"
+_OVER: Final = {"lease_until": None, "open_branch": None}  # what a response has that is not in progress
 LOG: Final = logging.getLogger("threadkeep.streams")
 
 
@@ -204,6 +207,27 @@ def _part_row(ref: ConversationRef, number: int, part: StreamPart, now: datetime
 # Ending
 
 
+def end_stream(
+    transactions: Transactions,
+    ref: BranchRef,
+    number: int,
+    token: bytes,
+    ending: Ending,
+    undo: Callable[[Connection], None] | None,
+) -> attempts.ResponseResult | None:
+    """Run `finish_stream`, and `undo` after it, in a transaction of their own."""
+
+    def end(connection: Connection) -> attempts.ResponseResult | None:
+        result = finish_stream(connection, ref, number, token, ending)
+        if undo is not None:
+            undo(connection)
+        return result
+
+    at_once = partial(_finish_at_once, ref=ref, number=number, token=token, ending=ending) if undo is None else None
+    records = ending.new.records
+    return appending.write_items(transactions, ref.scope, records, end, is_repeatable=True, at_once=at_once)
+
+
 def finish_stream(
     connection: Connection, ref: BranchRef, number: int, token: bytes, ending: Ending, *, keeps_token: bool = True
 ) -> attempts.ResponseResult | None:
@@ -222,7 +246,7 @@ def finish_stream(
     counts = positions.Counts(items=len(stream.records), streams=-1)
     reservation = positions.reserve_anywhere(connection, ref, now, counts)
     first, last = (-1, -2) if reservation is None else (reservation.first, reservation.last)
-    values = {**stream.columns, "from_position": first, "to_position": last, "lease_until": None, "open_branch": None}
+    values = {**stream.columns, **_OVER, "from_position": first, "to_position": last}
     if not keeps_token:
         values["lease_token"] = None
     row = _end_row(connection, ref, number, token, values, is_kept=reservation is not None)
@@ -235,12 +259,7 @@ def finish_stream(
         return None
     note_day(connection, ref, now)
     body = body_rows(connection, stream.body, now)
-    rows = [
-        *appending.item_rows(stream.records, seen=row.input_to),
-        *body,
-        (models.usage_records, attempt_columns(stream.attempt, now)),
-        appending.change_row(ref, len(stream.records) - 1),
-    ]
+    rows = _rows_at_end(ref, stream, body, now, row.input_to)
     numbers = replace(reservation, response=number, tool_set_hash=row.tool_set_hash)
     appending.write_rows(connection, ref, numbers, rows, now, stream.records)
     if stream.key is not None and not idempotency.is_used(connection, ref, stream.key.key):
@@ -253,6 +272,47 @@ def finish_stream(
         number, first, ref.branch, reservation.revision, row.input_to, refused=refused, stored_at=now,
         has_body=bool(body),
     )  # fmt: skip
+
+
+def _finish_at_once(
+    connection: Connection, ref: BranchRef, number: int, token: bytes, ending: Ending
+) -> attempts.ResponseResult | None:
+    """The same in one statement of PostgreSQL; None where that takes a transaction.
+
+    Raises:
+        IntegrityError: the response is not in progress any more, and nothing was written.
+    """
+    ending.fit(connection)
+    now, stream = datetime.now(UTC), ending.new
+    if stream.key is not None or ending.states:
+        return None
+    ref = _unscoped(ref)
+    counts = positions.Counts(items=len(stream.records), streams=-1)
+    columns = {**stream.columns, **_OVER}
+    shared = {**positions.reservation_parameters(ref, counts, now, None), "response": number, "token": token}
+    shared |= {response_queries.NEW + name: value for name, value in columns.items()}
+    body = body_rows(connection, stream.body, now)
+    rows = _rows_at_end(ref, stream, body, now, 0)
+    statement = partial(end_at_once, columns=tuple(columns))
+    found = appending.fetch_at_once(connection, ref, statement, shared, rows, stream.records)
+    if found is None:
+        return None
+    reservation = positions.Reservation.of_row(connection, ref, counts, found[:-1])
+    return attempts.ResponseResult(
+        number, reservation.first, ref.branch, reservation.revision, found[-1], stored_at=now, has_body=bool(body)
+    )
+
+
+def _rows_at_end(
+    ref: BranchRef, stream: answers.NewResponse, body: appending.AppendedRows, now: datetime, seen: int
+) -> appending.AppendedRows:
+    """The rows that are written with the end of a response; `seen`: the last position that its request showed."""
+    return [
+        *appending.item_rows(stream.records, seen=seen),
+        *body,
+        (models.usage_records, attempt_columns(stream.attempt, now)),
+        appending.change_row(ref, len(stream.records) - 1),
+    ]
 
 
 def _write_states(

@@ -31,7 +31,7 @@ from threadkeep.store.work.handle import Handle
 from threadkeep.store.work.positions import CANCELLED, AppendOptions, head_check, idempotency_key
 from threadkeep.store.work.transactions import Transactions
 from threadkeep.store.work.units import OwnTransactions, UnitTransactions
-from threadkeep.store.writing import appending, attempts
+from threadkeep.store.writing import attempts
 from threadkeep.store.writing.responses import request_info
 
 if TYPE_CHECKING:
@@ -348,15 +348,9 @@ class StreamWriter:
         handle, number, token = self.handle, self._get_number(), self._start.token
         ref = handle.ref.on(self.branch or 0)
 
-        def end(connection: Connection) -> attempts.ResponseResult | None:
-            result = lifecycle.finish_stream(connection, ref, number, token, ending)
-            if undo is not None:
-                undo(connection)
-            return result
-
         UNSTORED[token] = ending
         try:
-            result = appending.write_items(handle.transactions, ref.scope, ending.new.records, end, is_repeatable=True)
+            result = lifecycle.end_stream(handle.transactions, ref, number, token, ending, undo)
         except connections.AWAY:
             raise  # it is kept as it is, so that it can be stored later
         except BaseException:

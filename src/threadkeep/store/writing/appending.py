@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, Table
 
-from threadkeep.db import backends, functions
-from threadkeep.db.driver import execute_rows, inserting
+from threadkeep.db import backends, driver, functions
+from threadkeep.db.driver import inserting
 from threadkeep.db.models import appends, changes, items, response_bodies, responses, usage_records
 from threadkeep.db.queries.appends import FIRST, append_at_once, placed_rows
 from threadkeep.domain.ids import derived_id
@@ -135,7 +135,7 @@ def write_rows(
         writes = [(placed_rows(tuple(map(_TABLE, rows))), [row for _, row in rows])]
     else:
         writes = [(placed_rows((table,)), [row for _, row in same]) for table, same in groupby(rows, _TABLE)]
-    execute_rows(connection, shared, writes)
+    driver.execute_rows(connection, shared, writes)
     if has_media:
         places = (ref.columns(position=position) for position in count(reservation.first))
         link_media_of(connection, records, islice(places, len(records)))
@@ -153,18 +153,36 @@ def write_at_once(
     """Reserve the numbers and write the rows, in one statement of PostgreSQL that is a transaction of its own.
 
     None where it wrote nothing: the branch is not as expected, or has a response in progress; or it is an append of
-    which the statement knows nothing: on a branch that was forked, with states, media or a time in the past, or long.
+    which the statement knows nothing: with states or a time in the past, or as in `fetch_at_once`.
     """
-    is_plain = ref.branch == 0 and not check.states and check.at is None and len(rows) <= inserting.MAX_ROWS
-    if not is_plain or any(record.media for record in records):
+    if check.states or check.at is not None:
+        return None
+    expected = check.expected_head
+    statement = partial(append_at_once, scoped=ref.scope.user is not None, expected=expected is not None)
+    shared = positions.reservation_parameters(ref, counts, now, expected)
+    found = fetch_at_once(connection, ref, statement, shared, rows, records)
+    return None if found is None else positions.Reservation.of_row(connection, ref, counts, found)
+
+
+def fetch_at_once(
+    connection: Connection,
+    ref: BranchRef,
+    statement: Callable[[tuple[Table, ...]], driver.RowsStatement],
+    shared: driver.Parameters,
+    rows: AppendedRows,
+    records: Sequence[ItemRecord],
+) -> driver.Row | None:
+    """Run the statement for these rows that is a transaction of its own, and return its row.
+
+    None where it has none; or it knows nothing of such rows: on a branch that was forked, with media, or many.
+    """
+    if ref.branch or len(rows) > inserting.MAX_ROWS or any(record.media for record in records):
         return None
     _check_sizes(connection, rows)
-    expected = check.expected_head
-    tables = tuple(map(_TABLE, rows))
-    statement = append_at_once(tables, scoped=ref.scope.user is not None, expected=expected is not None)
-    shared = {**positions.reservation_parameters(ref, counts, now, expected), "branch": ref.branch}
-    found = statement.fetch_rows(connection, shared, [row for _, row in rows])
-    return positions.Reservation.of_row(connection, ref, counts, found[0]) if found else None
+    found = statement(tuple(map(_TABLE, rows))).fetch_rows(
+        connection, {**shared, "branch": ref.branch}, [row for _, row in rows]
+    )
+    return found[0] if found else None
 
 
 def _check_sizes(connection: Connection, rows: AppendedRows) -> None:
