@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
@@ -11,8 +12,10 @@ from sqlalchemy.exc import OperationalError
 from tests.databases import Database
 from tests.factories import an_answer, texts_of
 from tests.store.test_lost_connections import commits
-from threadkeep import Conversation, HeadConflict, ResponseInProgress, Store
+from tests.store.watching import statements_of
+from threadkeep import Conversation, HeadConflict, NotFound, ResponseInProgress, Store
 from threadkeep.formats import FormatName
+from threadkeep.store.store import from_handle
 from threadkeep.store.streaming.writer import StreamWriter, locked, started_at_once, undone
 
 
@@ -25,12 +28,23 @@ def plain(database: Database) -> Any:
 def begin(conversation: Conversation, say: Callable[[Conversation], object]) -> StreamWriter:
     """Say something and begin a response, at once."""
 
-    def make(*place: Any) -> StreamWriter:
-        inner = Conversation(locked(conversation.handle, *place))
+    def make(unit: Any) -> StreamWriter:
+        inner = Conversation(locked(conversation.handle, unit))
         say(inner)
         return inner.stream_response("open_responses").writer
 
     return started_at_once(conversation.handle.transactions, make)
+
+
+def create(store: Store, say: Callable[[Conversation], object] = str) -> StreamWriter:
+    """Create a conversation, say something, and begin a response, at once."""
+
+    def make(unit: Any) -> StreamWriter:
+        conversation = from_handle(Store, replace(store.handle, transactions=unit)).create_conversation(input="Hi")
+        say(conversation)
+        return conversation.stream_response("open_responses").writer
+
+    return started_at_once(store.handle.transactions, make)
 
 
 def said(store: Store, conversation: Conversation) -> list[str]:
@@ -46,6 +60,51 @@ def test_a_beginning_whose_commit_was_lost_is_gone_on_with(plain: Store, happen:
     writer.finish()
     assert said(plain, conversation) == ["Hi"]
     assert [response.number for response in plain.get_conversation(conversation.id).responses()] == [0]
+
+
+def test_a_conversation_and_its_first_response_are_written_together(plain: Store, database: Database) -> None:
+    """On PostgreSQL, in one statement that commits itself; elsewhere, too, nothing is written twice."""
+    with statements_of(plain) as statements:
+        writer = create(plain)
+    assert [text for text in statements if text.startswith("UPDATE")] == []
+    assert sum("INSERT" in text for text in statements) == (1 if database.kind == "postgresql" else 6)
+    assert database.kind != "postgresql" or len(statements) == 1
+    created = plain.get_conversation(writer.handle.ref.public_id)
+    with pytest.raises(ResponseInProgress):
+        created.user("Ho", expected_head=0)
+    writer.finish()
+    assert [response.status for response in created.responses()] == ["incomplete"]
+    assert said(plain, created) == ["Hi"]
+
+
+@pytest.mark.parametrize("say", [lambda new: new.user("Ho"), lambda new: new.update(title="T")], ids=["item", "title"])
+def test_what_is_said_in_a_new_conversation_is_behind_it(plain: Store, say: Callable[[Conversation], object]) -> None:
+    writer = create(plain, say)
+    writer.finish()
+    created = plain.get_conversation(writer.handle.ref.public_id)
+    assert (said(plain, created), created.title) in [(["Hi", "Ho"], None), (["Hi"], "T")]
+    assert plain.check().findings == []
+
+
+@pytest.mark.parametrize("happen", [True, False])
+def test_a_new_conversation_whose_commit_was_lost_is_there_once(database: Database, happen: bool) -> None:
+    with Store(database.url, tenants=True) as root, root.create_tenant(f"lost {happen}") as mine:
+        with commits(mine, happen=happen) as lost:
+            writer = create(mine)
+        assert lost
+        writer.finish()
+        (found,) = mine.list_conversations().items
+        assert said(mine, mine.get_conversation(found.id)) == ["Hi"]
+        assert found.id == writer.handle.ref.public_id
+        assert mine.check().findings == []
+
+
+def test_nothing_begins_in_a_tenant_that_was_deleted(database: Database) -> None:
+    with Store(database.url, tenants=True) as root:
+        mine = root.create_tenant("short")
+        root.delete_tenant("short")
+        with pytest.raises(NotFound, match="tenant"):
+            create(mine)
 
 
 def test_nothing_stays_where_a_response_does_not_begin(plain: Store) -> None:

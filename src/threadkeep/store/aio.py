@@ -36,7 +36,7 @@ from typing import (
 )
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import URL, Connection, Engine
+from sqlalchemy import URL, Engine
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_scoped_session
 from sqlalchemy.util import greenlet_spawn
 
@@ -763,7 +763,7 @@ def recorder_on(
     """
 
     def start() -> StreamWriter:
-        writer = started_at_once(face.sync.handle.transactions, lambda *place: make(_inside(face, *place)).writer)
+        writer = started_at_once(face.sync.handle.transactions, lambda unit: make(_inside(face, unit)).writer)
         if writer.response is None:
             writer.undo = undone(writer, lambda handle: undo(Conversation(handle)))
         return writer
@@ -839,10 +839,8 @@ def is_unstored(recorder: AsyncRecorder) -> bool:
     return writer is not None and writer.unstored is not None
 
 
-def _inside(
-    face: AsyncStore | AsyncConversation, connection: Connection, transactions: units.UnitTransactions
-) -> Store | Conversation:
+def _inside(face: AsyncStore | AsyncConversation, unit: units.UnitTransactions) -> Store | Conversation:
     """The blocking store or conversation behind this one, inside a transaction."""
     if isinstance(face, AsyncStore):
-        return from_handle(Store, replace(face.sync.handle, transactions=transactions))
-    return Conversation(locked(face.sync.handle, connection, transactions))
+        return from_handle(Store, replace(face.sync.handle, transactions=unit))
+    return Conversation(locked(face.sync.handle, unit))

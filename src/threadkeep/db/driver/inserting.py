@@ -2,32 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import BigInteger, Column, Connection, Table, bindparam, insert
+from sqlalchemy import BigInteger, Column, ColumnElement, Connection, Table, bindparam, insert
 
 from threadkeep.db import backends, base
 from threadkeep.db.driver import Parameters, Statement, executor_for, executors
 
+
+class Insertion(NamedTuple):
+    """How rows come into a table, where that is not just as they are.
+
+    Attributes:
+        table: their table.
+        is_missing: those whose keys exist stay as they are: the keys say what is in the rows.
+        made: a column whose value the database makes, by which expression, of the parameter of which name.
+    """
+
+    table: Table
+    is_missing: bool = False
+    made: tuple[str, Callable[[str], ColumnElement[Any]], str] | None = None
+
+
 # Rows by table, in the order in which they are written
-TableRows = Sequence[tuple[Table, Sequence[Mapping[str, Any]]]]
+TableRows = Sequence[tuple[Table | Insertion, Sequence[Mapping[str, Any]]]]
 MAX_ROWS: Final = 9  # in one statement: one is cached for each combination of tables
 COPY_ROWS: Final = 20  # of a table, from which on PostgreSQL gets them by COPY
 
 
 @lru_cache(maxsize=256)
-def insert_statement(table: Table, nulls: frozenset[str] = frozenset()) -> Statement:
+def insert_statement(into: Table | Insertion, nulls: frozenset[str] = frozenset()) -> Statement:
     """An INSERT of whole rows, whose columns of these names are NULL."""
-    made = {
+    into = _insertion(into)
+    values: dict[Any, Any] = {
         column: expression(*(bindparam(name, type_=BigInteger) for name in parameters))
-        for column, (expression, parameters) in _made_columns(table)
+        for column, (expression, parameters) in _made_columns(into.table)
     }
-    statement = insert(table).values(made) if made else insert(table)
-    names = [column.name for column in base.written_columns(table) if column.name not in nulls]
+    if into.made is not None:
+        name, expression, parameter = into.made
+        values[into.table.c[name]] = expression(parameter)
+    statement = insert(into.table).values(values) if values else insert(into.table)
+    names = [column.name for column in base.written_columns(into.table) if column.name not in nulls]
     return Statement(statement.inline(), names)
+
+
+def _insertion(into: Table | Insertion) -> Insertion:
+    return into if isinstance(into, Insertion) else Insertion(into)
 
 
 def _made_columns(table: Table) -> list[tuple[Column[Any], Any]]:
@@ -68,19 +91,22 @@ def insert_rows(connection: Connection, table_rows: TableRows) -> None:
     Each statement is a round trip to the server, and writers of one conversation wait for each other that long. The
     other databases take no INSERT within a statement; SQLite has no round trip, either.
     """
-    if backends.backend_of(connection).writes_together and 1 < sum(len(rows) for _, rows in table_rows) <= MAX_ROWS:
-        each = [(table, row) for table, rows in table_rows for row in rows]
-        statement, names = _combined_insert(tuple(table for table, _ in each))
+    backend = backends.backend_of(connection)
+    if backend.writes_together and 1 < sum(len(rows) for _, rows in table_rows) <= MAX_ROWS:
+        each = [(into, row) for into, rows in table_rows for row in rows]
+        statement, names = _combined_insert(backend, tuple(_insertion(into) for into, _ in each))
         values = {
             name: row.get(column) for row_names, (_, row) in zip(names, each, strict=True) for name, column in row_names
         }
         statement.execute(connection, values)
         return
-    for table, rows in table_rows:
-        if len(rows) == 1:
-            insert_statement(table).execute(connection, rows[0])
+    for into, rows in table_rows:
+        if isinstance(into, Insertion) and into.is_missing:
+            insert_missing(connection, into.table, rows)
+        elif len(rows) == 1:
+            insert_statement(into).execute(connection, rows[0])
         elif rows:
-            insert_many(connection, table, rows)
+            insert_many(connection, _insertion(into).table, rows)
 
 
 def insert_many(connection: Connection, table: Table, rows: Sequence[Parameters]) -> None:
@@ -112,17 +138,24 @@ def _nullable_columns(table: Table) -> Sequence[str]:
 
 
 @lru_cache(maxsize=256)
-def _combined_insert(tables: tuple[Table, ...]) -> tuple[Statement, list[list[tuple[str, str]]]]:
+def _combined_insert(
+    backend: backends.Backend, insertions: tuple[Insertion, ...]
+) -> tuple[Statement, list[list[tuple[str, str]]]]:
     """A statement that inserts a row into each table, and the names of its parameters by row and column."""
     inserts, names = [], []
-    for number, table in enumerate(tables):
+    for number, (table, is_missing, own) in enumerate(insertions):
         made = dict(_made_columns(table))
         plain = [column.name for column in base.written_columns(table) if column not in made]
         parameters = [name for _, used in made.values() for name in used]
         values: dict[Any, Any] = {name: bindparam(f"{name}_{number}") for name in plain}
         for column, (expression, used) in made.items():
             values[column.name] = expression(*(bindparam(f"{name}_{number}", type_=BigInteger) for name in used))
-        inserts.append(insert(table).values(values).inline())
+        if own is not None:
+            name, expression, parameter = own
+            values[name] = expression(f"{parameter}_{number}")
+            parameters.append(parameter)
+        statement = backend.insert_missing(table) if is_missing else insert(table)
+        inserts.append(statement.values(values).inline())
         names.append([(f"{name}_{number}", name) for name in (*plain, *parameters)])
     *others, last = inserts
     ctes = (other.cte(f"row_{number}") for number, other in enumerate(others))

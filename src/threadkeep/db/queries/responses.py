@@ -12,13 +12,14 @@ from typing import Any, Final, Literal, TypeAlias
 import sqlalchemy as sa
 
 from threadkeep.db.driver import RowReader, Statement
+from threadkeep.db.driver.inserting import Insertion
 from threadkeep.db.functions import bytewise, from_now, milliseconds_between, now, seconds, smallest_first
 from threadkeep.db.models import approvals, conversations, items, responses, stream_parts
 from threadkeep.db.queries import usage
 from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED, narrowed, of_conversation, of_tenant, visible
 
 MOST_HASHES: Final = 100  # of responses that one statement looks for
-NEW, PART = "new_", "part_"  # before the names of parameters that are values of a new response, or part of one
+NEW: Final = "new_"  # before the names of parameters that are values of a response
 
 
 def is_lost() -> sa.ColumnElement[bool]:
@@ -26,18 +27,8 @@ def is_lost() -> sa.ColumnElement[bool]:
     return sa.and_(responses.c.open_branch.is_not(None), responses.c.lease_until <= now())
 
 
-@cache
-def stream_insert(*, noted: bool) -> Statement:
-    """Inserts a response in progress. Parameters: its row, and `lease`, the seconds after which its lease is to end.
-
-    `noted`: together with its first part, the parameters `part_…`, in one statement of PostgreSQL.
-    """
-    values: dict[str, Any] = {column.name: sa.bindparam(NEW + column.name) for column in responses.columns}
-    made = sa.insert(responses).values(values | {"lease_until": from_now(seconds("lease"))})
-    if not noted:
-        return Statement(made)
-    part: dict[str, Any] = {column.name: sa.bindparam(PART + column.name) for column in stream_parts.columns}
-    return Statement(sa.insert(stream_parts).values(part).inline().add_cte(made.inline().cte("response")))
+# A row of a response in progress, with `lease`: the seconds after which its lease is to end
+STARTED: Final = Insertion(responses, made=("lease_until", lambda name: from_now(seconds(name)), "lease"))
 
 
 @cache

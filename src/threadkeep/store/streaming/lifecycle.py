@@ -81,24 +81,36 @@ def start_stream(
         return own
     reservation = _reserve(connection, ref, start, now)
     request = answers.stored_request(connection, ref, start.request, start.check, reservation)
+    inserting.insert_rows(connection, _rows_at_start(ref, start, request, reservation, now))
+    return StreamHandle(reservation.response, reservation.branch, now)
+
+
+def start_with(new: positions.UnwrittenConversation, ref: BranchRef, start: StreamStart) -> StreamHandle | None:
+    """Have the row written with its conversation, which is not written yet; None where more is to be done."""
+    hashes = start.request.hashes
+    if new.row["id"] != ref.key or start.key is not None or start.states or start.check != positions.NO_CHECK:
+        return None
+    if hashes not in (None, ConfigHashes(new.settings.hash, None)):
+        return None
+    now = datetime.now(UTC)
+    new.rows += _rows_at_start(ref, start, start.request, new.start_response(now), now)
+    return StreamHandle(0, 0, now)
+
+
+def _rows_at_start(
+    ref: BranchRef, start: StreamStart, request: RequestInfo, reservation: positions.Reservation, now: datetime
+) -> inserting.TableRows:
+    """The row of a response in progress, and that of its notes."""
     hashes = request.hashes or ConfigHashes(reservation.config_hash, reservation.tool_set_hash)
     row = ref.columns(
         number=reservation.response, branch=reservation.branch, input_to=min(request.head, reservation.first - 1),
         from_position=reservation.first, to_position=reservation.last, view=json_text(request.view),
         config_hash=hashes.config, tool_set_hash=hashes.tools, format=start.format, status=IN_PROGRESS,
-        lease_token=start.token, open_branch=reservation.branch, created_at=now,
+        lease_token=start.token, lease=start.lease, open_branch=reservation.branch, created_at=now,
     )  # fmt: skip
-    parameters = {response_queries.NEW + name: value for name, value in row.items()}
-    parameters["lease"] = start.lease
     notes = StreamPart(0, dumps(start.notes).decode(), start.first_token_ms)
     part = _part_row(ref, reservation.response, notes, now)
-    noted = backends.backend_of(connection).writes_together
-    if noted:
-        parameters |= {response_queries.PART + name: value for name, value in part.items()}
-    response_queries.stream_insert(noted=noted).execute(connection, parameters)
-    if not noted:
-        _insert_part(connection, part)
-    return StreamHandle(reservation.response, reservation.branch, now)
+    return [(response_queries.STARTED, [row]), (models.stream_parts, [part])]
 
 
 def _reserve(connection: Connection, ref: BranchRef, start: StreamStart, now: datetime) -> positions.Reservation:
@@ -185,18 +197,13 @@ def write_batch(
     if is_cancelled and not response_queries.lease_renewal(cancelled=True).execute(connection, parameters):
         raise LeaseLost(number) if positions.lock(connection, _unscoped(ref), now) else ref.not_found()
     for part in parts:
-        _insert_part(connection, _part_row(ref, number, part, now))
+        inserting.insert_missing(connection, models.stream_parts, [_part_row(ref, number, part, now)])
     return is_cancelled
 
 
 def _unscoped(ref: BranchRef) -> BranchRef:
     """The same branch, whichever user has the conversation now."""
     return BranchRef(Scope(ref.scope.tenant), ref.key, ref.public_id, ref.branch)
-
-
-def _insert_part(connection: Connection, row: dict[str, Any]) -> None:
-    """Insert a part, which exists if only the reply of the database was lost."""
-    inserting.missing_insert(backends.backend_of(connection), models.stream_parts).execute(connection, row)
 
 
 def _part_row(ref: ConversationRef, number: int, part: StreamPart, now: datetime) -> dict[str, Any]:

@@ -156,19 +156,22 @@ class StreamWriter:
         """Insert the row of the response; if its key was used before, take the response that was stored then."""
         if self.number is not None:
             return
-        ref, start, attempts = self.handle.ref, self._start, count()
-        stream = self.handle.transactions.write(
-            lambda connection: lifecycle.start_stream(connection, ref, start, is_repeated=next(attempts) > 0),
-            is_repeatable=True,
-            is_short=True,
-        )
+        ref, start, attempts, place = self.handle.ref, self._start, count(), self.handle.transactions
+        new = place.unwritten if isinstance(place, OwnTransactions) else None
+        stream = None if new is None else lifecycle.start_with(new, ref, start)
+        if stream is None:
+            stream = place.write(
+                lambda connection: lifecycle.start_stream(connection, ref, start, is_repeated=next(attempts) > 0),
+                is_repeatable=True,
+                is_short=True,
+            )
         self.number, self.branch, self.created_at = stream.number, stream.branch, stream.created_at
         self._process = os.getpid()
         self._written_at = float("-inf")
         if stream.stored is not None:
             self._end(stream.stored)
-        if isinstance(self.handle.transactions, OwnTransactions):
-            self.handle.transactions.traces.append(self.has_started)
+        if isinstance(place, OwnTransactions):
+            place.traces.append(self.has_started)
 
     def has_started(self, connection: Connection) -> bool:
         """Whether a transaction that is not known to be committed was, and began the response."""
@@ -454,26 +457,24 @@ def _used_before(problem: str) -> errors.InvalidOption:
 # Beginning a streamed response together with what comes before it: all of it is stored, or nothing
 
 
-def started_at_once(
-    transactions: Transactions, make: Callable[[Connection, UnitTransactions], StreamWriter]
-) -> StreamWriter:
+def started_at_once(transactions: Transactions, make: Callable[[UnitTransactions], StreamWriter]) -> StreamWriter:
     """Return a writer that was made in a unit of work, with whose commit its response has begun.
 
     `make` is called again when the transaction has to be repeated. If the answer to a COMMIT was lost, the response may
     be there already: then it is gone on with.
     """
-    writer = transactions.run_unit(lambda unit: make(unit.connection, unit), is_short=True)
+    writer = transactions.run_unit(make, is_short=True)
     writer.start()
     return writer
 
 
-def locked(handle: Handle, connection: Connection, transactions: UnitTransactions) -> Handle:
+def locked(handle: Handle, transactions: UnitTransactions) -> Handle:
     """Return a handle for a conversation as it is now, inside a transaction whose end its other writers wait for.
 
     Raises:
         NotFound: the conversation, or the branch, does not exist any more.
     """
-    ref = handle.ref
+    connection, ref = transactions.connection, handle.ref
     conversation = history.reopen_conversation(connection, ref, handle.resources.configs, ref.branch, is_locked=True)
     return Handle(handle.resources, transactions, conversation)
 
@@ -484,7 +485,7 @@ def undone(writer: StreamWriter, undo: Callable[[Handle], None]) -> Callable[[Co
     def work(connection: Connection) -> None:
         handle = writer.handle
         try:
-            undo(locked(handle, connection, handle.transactions.within(connection)))
+            undo(locked(handle, handle.transactions.within(connection)))
         except errors.UnitOfWorkRolledBack:  # with the end of the response: both are written again
             raise
         except (errors.NotFound, errors.Conflict):

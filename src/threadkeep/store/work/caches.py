@@ -187,6 +187,16 @@ class ConfigCache(BoundedCache[tuple[str, int, bytes], Any]):
         config: Config = known[0]
         return config
 
+    def get_new(self, tenant: int, text: HashedText) -> Config:
+        """The options of a conversation without tools, which need not be stored yet."""
+        known = self._values.get(("both", tenant, text.hash))
+        if known is None:
+            settings, size = loads_stored(text.text, "configs", _named(text.hash)), text_size(text.text)
+            self.add(("config", tenant, text.hash), settings, size)
+            known = self.add(("both", tenant, text.hash), Config(settings, [], {}), size)
+        config: Config = known[0]
+        return config
+
     def settings_by_hash(self, connection: Connection, tenant: int, hashes: set[Any]) -> dict[Any, JsonObject]:
         """The session options of these hashes; those that are not known are read in one statement."""
         known = {bytes(hash_): self._values.get(("config", tenant, bytes(hash_))) for hash_ in hashes}
@@ -235,12 +245,14 @@ def settings_text(settings: Mapping[str, Any]) -> HashedText:
     return HashedText.of({name: settings[name] for name in sorted(settings)})
 
 
+def settings_row(tenant: int, text: HashedText, now: datetime) -> dict[str, Any]:
+    """The row of these options."""
+    return {"tenant_id": tenant, "hash": text.hash, "config": text.text, "created_at": now}
+
+
 def store_settings(connection: Connection, tenant: int, texts: Sequence[HashedText], now: datetime) -> None:
     """Make sure that these options are stored; in hash order, so that two writers cannot wait for each other."""
-    rows = [
-        {"tenant_id": tenant, "hash": hash_, "config": text, "created_at": now}
-        for hash_, text in sorted({text.hash: text.text for text in texts}.items())
-    ]
+    rows = [settings_row(tenant, text, now) for _, text in sorted({text.hash: text for text in texts}.items())]
     check_sizes(connection, rows, "the session options", ("config",))
     try:
         insert_missing(connection, configs, rows)

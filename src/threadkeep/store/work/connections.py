@@ -14,11 +14,13 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, Engine, NestedTransaction
+from sqlalchemy.engine.interfaces import IsolationLevel
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError, StatementError
 from sqlalchemy.util.concurrency import await_only, in_greenlet
 
 from threadkeep.db.backends import backend_of
-from threadkeep.db.refusals import is_taken_back, is_transient
+from threadkeep.db.hosts import invalidate_lost
+from threadkeep.db.refusals import is_lost, is_taken_back, is_transient
 from threadkeep.errors import Conflict, DamagedRow, DatabaseUnavailable, PoolExhausted
 from threadkeep.store.work.refs import BranchRef
 
@@ -130,6 +132,23 @@ def roll_back_commit(connection: Connection) -> None:
     if transaction is not None and not transaction.is_active:
         with suppress(Exception):  # the driver's: it was lost
             connection.connection.rollback()
+
+
+def set_isolation(connection: Connection, level: IsolationLevel) -> bool:
+    """Set the level of a connection; False for one that was lost: the others of its pool are, too."""
+    try:
+        if connection.in_transaction():  # begun by a listener of the application, such as a ping
+            connection.rollback()
+        connection.execution_options(isolation_level=level)
+    except Exception as error:
+        cause: Any = error.orig if isinstance(error, DBAPIError) else error
+        if not is_lost(connection, cause):
+            connection.close()
+            raise
+        invalidate_lost(connection, error)
+        connection.close()
+        return False
+    return True
 
 
 def give_up(engine: Engine, *connections: object) -> None:

@@ -8,15 +8,17 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Final, Literal, NamedTuple, TypedDict, get_args
 
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection, Table, insert
 
 from threadkeep.db import backends, driver, models
+from threadkeep.db.driver import inserting
 from threadkeep.db.queries import conversations, items, responses
 from threadkeep.db.queries.conversations import reservation as reservation_statement
 from threadkeep.domain.jsontext import JsonObject, canonical, mismatch
 from threadkeep.errors import Conflict, HeadConflict, InvalidOption, ResponseInProgress
 from threadkeep.store.changes.feed import record_change
-from threadkeep.store.work import connections, refs, validation
+from threadkeep.store.work import connections, erasures, refs, validation
+from threadkeep.store.work.caches import HashedText
 from threadkeep.store.work.idempotency import IdempotencyKey, idempotent
 from threadkeep.store.work.states import NewState, new_states, write_states
 
@@ -146,6 +148,43 @@ class Counts:
     def reversed(self) -> Counts:
         """What gives them back."""
         return Counts(-self.items, -self.responses, -self.branches, -self.streams, self.is_dated, self.is_idle)
+
+
+@dataclass(slots=True)
+class UnwrittenConversation:
+    """A new conversation whose rows are not written yet, so that more of it can be written with them.
+
+    Attributes:
+        settings: its options.
+        row: its own.
+        rows: all of them, by tables.
+    """
+
+    scope: refs.Scope
+    settings: HashedText
+    row: dict[str, Any]
+    rows: list[tuple[Table | inserting.Insertion, Sequence[Mapping[str, Any]]]]
+
+    @property
+    def is_statement(self) -> bool:
+        """Whether one statement of PostgreSQL writes it."""
+        is_checked = self.scope.since is not None and self.row["user_id"] is not None
+        return not is_checked and sum(len(rows) for _, rows in self.rows) <= inserting.MAX_ROWS
+
+    def start_response(self, now: datetime) -> Reservation:
+        """Have a response in progress that nobody knows of yet."""
+        row = self.row
+        first, search_from = row["next_position"], row["search_from"]
+        row.update(next_response=1, streams=1, last_activity_at=now)
+        row["search_from"] = first if search_from is None else search_from
+        return Reservation(
+            first, 0, 0, 0, row["revision"], row["next_branch"], row["user_id"], row["config_hash"], None
+        )
+
+    def write(self, connection: Connection) -> None:
+        """Write all rows."""
+        inserting.insert_rows(connection, self.rows)
+        erasures.check_users(connection, self.scope, [self.row["user_id"]])
 
 
 NOTHING: Final = Counts()

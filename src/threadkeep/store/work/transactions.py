@@ -26,7 +26,7 @@ from sqlalchemy.engine.interfaces import IsolationLevel
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from threadkeep.db import backends, engines, hosts, refusals, replication, sessions
+from threadkeep.db import backends, engines, refusals, replication, sessions
 from threadkeep.errors import DamagedRow, InvalidOption, PoolExhausted, ThreadkeepError, UnitOfWorkRolledBack
 from threadkeep.store.work import connections, groups, units
 from threadkeep.store.work.connections import AtOnce, Work
@@ -121,9 +121,13 @@ class EngineTransactions(engines.Inheritable):
         """The same: it is inside of no transaction."""
         return self
 
-    def within(self, connection: Connection, *, has_savepoints: bool = True) -> units.OwnTransactions:
-        """The same inside one of its transactions, whose work it is to end it."""
-        return units.OwnTransactions(connection, self._end_stream, self, self.reads, has_savepoints=has_savepoints)
+    def within(
+        self, connection: Connection, *, has_savepoints: bool = True, begin: Callable[[], None] | None = None
+    ) -> units.OwnTransactions:
+        """The same inside one of its transactions, whose work it is to end it; arguments as for `OwnTransactions`."""
+        return units.OwnTransactions(
+            connection, self._end_stream, self, self.reads, has_savepoints=has_savepoints, begin=begin
+        )
 
     @contextmanager
     def begin(self) -> Iterator[units.OwnTransactions]:
@@ -140,8 +144,11 @@ class EngineTransactions(engines.Inheritable):
             self._commit(connection)
         self.end_unit(unit)
 
-    def _commit(self, connection: Connection) -> None:
+    def _commit(self, connection: Connection, unit: units.OwnTransactions | None = None) -> None:
+        """Commit a transaction; or write what a unit of work has put off, where none was begun."""
         try:
+            if unit is not None:
+                unit.write_last()
             connection.commit()
         except DBAPIError as error:
             if refusals.is_transient(error):
@@ -159,8 +166,11 @@ class EngineTransactions(engines.Inheritable):
         for callback in unit.callbacks:
             callback(self)
 
-    def _begun(self, stack: ExitStack, retries: connections.Retries) -> Connection:
-        """Return a connection in a new transaction, which the stack gives back; until it has begun, it is repeated."""
+    def _begun(self, stack: ExitStack, retries: connections.Retries, *, puts_off: bool = False) -> Connection:
+        """Return a connection in a new transaction, which the stack gives back; until it has begun, it is repeated.
+
+        `puts_off`: where statements commit themselves, it is not begun yet.
+        """
         while True:
             self.check_open()
             _check_cancelled()
@@ -168,12 +178,16 @@ class EngineTransactions(engines.Inheritable):
                 with ExitStack() as attempt:
                     attempt.enter_context(self._turn())
                     connection = attempt.enter_context(self._writing.lent())
-                    connection.begin()
-                    self._backend.begin(connection, is_checked=True)
+                    if not (puts_off and self._backend.is_autocommitting(connection)):
+                        self._begin(connection)
                     stack.push(attempt.pop_all())
                     return connection
             except DBAPIError as error:
                 connections.sleep(retries.pause(error))
+
+    def _begin(self, connection: Connection) -> None:
+        connection.begin()
+        self._backend.begin(connection, is_checked=True)
 
     def run_unit(self, work: units.Work[T], *, is_short: bool = False, tried: Iterable[units.Result[T]] = ()) -> T:
         """Run work in a unit of work, and again after the database has rolled it back, or its COMMIT was not answered.
@@ -187,7 +201,8 @@ class EngineTransactions(engines.Inheritable):
         def run(connection: Connection) -> units.Result[T]:
             if (earlier := next((one for one in begun if one[0].has_happened(connection)), None)) is not None:
                 return earlier
-            unit = self.within(connection, has_savepoints=has_savepoints)
+            begin = None if connection.in_transaction() else partial(self._begin, connection)
+            unit = self.within(connection, has_savepoints=has_savepoints, begin=begin)
             with unit.open():
                 result = work(unit)
             begun.append((unit, result))
@@ -196,8 +211,10 @@ class EngineTransactions(engines.Inheritable):
         while True:
             retries.is_committing = False
             try:
-                once = self.write_together if is_short and self.is_grouping else self._alone
-                unit, result = once(run, retries)
+                if is_short and self.is_grouping:
+                    unit, result = self.write_together(run, retries)
+                else:
+                    unit, result = self._alone(run, retries, puts_off=not (begun or has_savepoints))
             except units.SavepointsNeeded:
                 has_savepoints = True
             except (connections.LostRace, connections.StreamBlocksWrite, UnitOfWorkRolledBack) as reason:
@@ -210,14 +227,14 @@ class EngineTransactions(engines.Inheritable):
                 self.end_unit(unit)
                 return result
 
-    def _alone(self, work: Work[T], retries: connections.Retries) -> T:
-        """Run work in a transaction of its own."""
+    def _alone(self, run: Work[units.Result[T]], retries: connections.Retries, *, puts_off: bool) -> units.Result[T]:
+        """Run a unit of work in a transaction of its own."""
         with ExitStack() as stack:
-            connection = self._begun(stack, retries)
-            result = work(connection)
+            connection = self._begun(stack, retries, puts_off=puts_off)
+            unit, result = run(connection)
             retries.is_committing = True
-            self._commit(connection)
-        return result
+            self._commit(connection, unit)
+        return unit, result
 
     def after_commit(self, callback: units.AfterCommit) -> None:
         """Call a function now: all that was written is committed."""
@@ -367,23 +384,6 @@ def _end(connection: Connection) -> None:
     connection.close()
 
 
-def _set_isolation(connection: Connection, level: IsolationLevel) -> bool:
-    """Set the level of a connection; False for one that was lost: the others of its pool are, too."""
-    try:
-        if connection.in_transaction():  # begun by a listener of the application, such as a ping
-            connection.rollback()
-        connection.execution_options(isolation_level=level)
-    except Exception as error:
-        cause: Any = error.orig if isinstance(error, DBAPIError) else error
-        if not refusals.is_lost(connection, cause):
-            connection.close()
-            raise
-        hosts.invalidate_lost(connection, error)
-        connection.close()
-        return False
-    return True
-
-
 class Connections:
     """A connection for each transaction.
 
@@ -470,7 +470,7 @@ class Connections:
         """A connection of the engine with its isolation level; one that was lost while it was idle is replaced."""
         for _ in range(2):
             connection = self._engine.connect()
-            if self._isolation is None or _set_isolation(connection, self._isolation):
+            if self._isolation is None or connections.set_isolation(connection, self._isolation):
                 break
         else:
             connection = self._engine.connect().execution_options(isolation_level=self._isolation)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from threadkeep.store.reading.history import HistoryPage
     from threadkeep.store.work.connections import ThreadTransactions
+    from threadkeep.store.work.positions import UnwrittenConversation
     from threadkeep.store.work.replicas import ReplicaReads
     from threadkeep.store.work.transactions import EngineTransactions
 
@@ -204,7 +205,8 @@ class OwnTransactions(UnitTransactions):
 
     `parent`: it is a savepoint of that one. Unless it `has_savepoints`, calls have none of their own, which saves two
     statements each. Then nothing can go on after a failed call: SavepointsNeeded is raised by the next one, and by
-    `open` at its end.
+    `open` at its end. Then, too, it `puts_off` BEGIN and the rows of a new conversation until something else is done in
+    the database: where nothing is, one statement of PostgreSQL can be the whole transaction.
     """
 
     uses_history = sees_commit = True
@@ -212,9 +214,14 @@ class OwnTransactions(UnitTransactions):
     def __init__(
         self, connection: Connection, end_stream: StreamEnder, outside: Outside, reads: ReplicaReads | None,
         parent: UnitTransactions | None = None, *, has_savepoints: bool = True,
+        begin: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
+        """`begin`: begins the transaction, where that is put off."""
         super().__init__(end_stream, outside, reads)
         self._connection, self._parent, self._has_savepoints = connection, parent, has_savepoints
+        self._begin = begin
+        self.puts_off = not has_savepoints
+        self.unwritten: UnwrittenConversation | None = None  # what is put off
         self._is_torn = False  # whether a call has failed that had no savepoint
         self._has_ended = self._is_rolled_back = False
         self.is_committed = False
@@ -230,7 +237,33 @@ class OwnTransactions(UnitTransactions):
         if self._is_rolled_back or self.is_over:
             raise UnitOfWorkEnded
         self.check_whole()
+        if self._begin is not None or self.unwritten is not None:
+            self._write_unwritten()
         return self._connection
+
+    def _write_unwritten(self) -> None:
+        """Do what was put off."""
+        begin, self._begin = self._begin, None
+        try:
+            if begin is not None:
+                begin()
+            self.write_last()
+        except DBAPIError as error:
+            self._is_torn = True
+            self._check_failure(error)
+            raise SavepointsNeeded from error
+
+    def put_off(self, new: UnwrittenConversation) -> None:
+        """Have a conversation written with what follows."""
+        if self.unwritten is not None:
+            self._write_unwritten()
+        self.unwritten, self.created = new, None
+
+    def write_last(self) -> None:
+        """Write what was put off; after the end, in one statement that commits itself."""
+        if (unwritten := self.unwritten) is not None:
+            self.unwritten = None
+            unwritten.write(self._connection)
 
     @property
     def is_over(self) -> bool:
@@ -244,6 +277,8 @@ class OwnTransactions(UnitTransactions):
             yield
             while self._endings:
                 self._endings.pop(0)()
+            if self.unwritten is not None and (self._begin is None or not self.unwritten.is_statement):
+                self._write_unwritten()
             if self._is_rolled_back:
                 raise UnitOfWorkRolledBack
             self.check_whole()

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from threadkeep.db import backends, models, refusals
-from threadkeep.db.driver.inserting import insert_many
+from threadkeep.db.driver.inserting import Insertion, insert_many
 from threadkeep.db.queries.conversations import ACTIVE, CONVERSATION_READER
 from threadkeep.domain import items, jsontext, stored
 from threadkeep.domain.ids import new_key, new_public_id, public_id_text
@@ -20,14 +20,25 @@ from threadkeep.errors import SHARED, InvalidOption
 from threadkeep.store.changes.feed import change_row
 from threadkeep.store.reading.history import HistoryPage, has_server_state, open_conversation, state_of
 from threadkeep.store.work import connections, erasures, item_rows, validation
-from threadkeep.store.work.caches import ConfigCache, HashedText, ToolTexts, settings_text, store_settings, store_tools
+from threadkeep.store.work.caches import (
+    ConfigCache,
+    HashedText,
+    ToolTexts,
+    settings_row,
+    settings_text,
+    store_settings,
+    store_tools,
+)
 from threadkeep.store.work.idempotency import IdempotencyKey, find_outcome, keep_outcome
+from threadkeep.store.work.positions import UnwrittenConversation
 from threadkeep.store.work.refs import TENANT_WIDE, ConversationState, Scope
 from threadkeep.store.work.transactions import Transactions
 from threadkeep.store.work.units import OwnTransactions
 from threadkeep.store.writing.appending import write_items
 
 CREATED_AT, ITEMS_CREATED_AT = "created_at", "items_created_at"
+_SETTINGS: Final = Insertion(models.configs, is_missing=True)
+_TEXTS: Final = ("payload", "rest", "given")  # columns of items
 
 
 class SourceTimes(NamedTuple):
@@ -168,12 +179,56 @@ def create_conversation(
         (row,) = insert_conversations(connection, scope, [new])
         return state_of(connection, scope, CONVERSATION_READER.written(row), configs), False
 
-    conversation, is_replayed = write_items(transactions, scope, new.records, write, is_repeatable=new.key is not None)
-    if isinstance(transactions, OwnTransactions) and not is_replayed and not has_server_state(conversation):
+    def write_at_once(connection: Connection) -> tuple[ConversationState, bool] | None:
+        unwritten = _unwritten(scope, new)
+        if unwritten is None or not unwritten.is_statement:
+            return None
+        unwritten.write(connection)
+        return _state_of_new(unwritten, configs), False
+
+    unit = transactions if isinstance(transactions, OwnTransactions) else None
+    unwritten = None if unit is None or not unit.puts_off else _unwritten(scope, new)
+    if unit is None or unwritten is None:
+        conversation, is_replayed = write_items(
+            transactions, scope, new.records, write, is_repeatable=new.key is not None, at_once=write_at_once
+        )
+    else:
+        unit.put_off(unwritten)
+        conversation, is_replayed = _state_of_new(unwritten, configs), False
+    if unit is not None and not is_replayed and not has_server_state(conversation):
         turns = new.turns or [None] * len(new.records)
         entries = [record.entry(at, turns[at], None) for at, record in enumerate(new.records)]
-        transactions.note_created(HistoryPage(conversation, entries, 0, len(entries), None))
+        unit.note_created(HistoryPage(conversation, entries, 0, len(entries), None))
     return conversation, is_replayed
+
+
+def _unwritten(scope: Scope, new: Creation) -> UnwrittenConversation | None:
+    """A plain conversation as rows that can be written with others; None where more is to be done."""
+    names = new.key, new.external_id, new.labels, new.tools, new.times.created_at
+    texts = [text for record in new.records for text in map(record.columns.get, _TEXTS)]
+    settings = settings_text(new.settings)
+    size = sum(map(len, filter(None, (settings.text, new.title, *new.properties.values(), *texts))))
+    has_more = any(record.media or record.columns["author_id"] for record in new.records)
+    if any(names) or has_more or size > backends.LARGE:
+        return None
+    now = datetime.now(UTC)
+    row = _row_of(scope, new, settings, None, now, None)
+    rows: list[Any] = [(_SETTINGS, [settings_row(scope.tenant, settings, now)]), (models.conversations, [row])]
+    if new.records:
+        rows.append((models.items, [*_item_rows_of(scope, new, row["id"], now)]))
+    rows.append((models.changes, [_change_of(scope, row, now)]))
+    return UnwrittenConversation(scope, settings, row, rows)
+
+
+def _change_of(scope: Scope, row: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """The row that tells of a new conversation."""
+    places = {"branch": 0, "from_position": 0, "to_position": row["head_position"]}
+    return change_row(scope.tenant, row["id"], row["public_id"], stored.APPENDED, now, **places)
+
+
+def _state_of_new(new: UnwrittenConversation, configs: ConfigCache) -> ConversationState:
+    row, config = CONVERSATION_READER.written(new.row), configs.get_new(new.scope.tenant, new.settings)
+    return ConversationState(new.scope, row, config.settings, config.tools, 0, None, config.format_cache)
 
 
 def create_conversations(
@@ -211,11 +266,7 @@ def insert_conversations(
     backends.check_sizes(connection, rows, "a conversation", ("title", "labels"))
     created = list(zip(batch, rows, strict=True))
     items = [item for new, row in created for item in _item_rows_of(scope, new, row["id"], now)]
-    ranges = [{"branch": 0, "from_position": 0, "to_position": row["head_position"]} for row in rows]
-    new_changes = [
-        change_row(scope.tenant, row["id"], row["public_id"], stored.APPENDED, now, **places)
-        for row, places in zip(rows, ranges, strict=True)
-    ]
+    new_changes = [_change_of(scope, row, now) for row in rows]
     records = [record for new in batch for record in new.records]
     before, behind = [(models.conversations, rows)], [(models.changes, new_changes)]
     try:
