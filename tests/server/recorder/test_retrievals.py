@@ -1,4 +1,4 @@
-"""Answers that are asked for again: polled in the background, cancelled, or streamed on after they broke off."""
+"""Answers that are asked for again: polled in the background, cancelled, or streamed on; and compactions."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from google.genai import types
 from tests.databases import Database
 from tests.server.recorder.conftest import Recorded, recorder, said
 from tests.server.recorder.provider import EVENTS, JSON, Reply, failure, sse, whole
+from tests.waiting import wait_until
 
 QUESTION, ID = "Weather in Paris?", "resp_of_provider"
 
@@ -110,6 +111,21 @@ def test_a_stream_that_broke_off_and_goes_on_is_one_call(recorded: Recorded) -> 
     check_answered(recorded)
 
 
+def test_a_stream_that_its_client_left_and_polls_is_one_call(recorded: Recorded) -> None:
+    left = events()
+    left.hold_after = 3
+    recorded.provider.says(left, answer("in_progress"), answer("completed"))
+    with client(recorded) as openai_:
+        asked: Any = {"model": "gpt-5.4", "input": QUESTION, "background": True, "stream": True}
+        with openai_.responses.create(**asked) as stream:
+            next(iter(stream))
+            wait_until(lambda: [list(one.responses()) for one in recorded.conversations()] not in ([], [[]]))
+        openai_.responses.retrieve(ID)
+        openai_.responses.retrieve(ID)
+    recorded.wait_for(2)
+    check_answered(recorded)
+
+
 def test_an_answer_that_was_not_recorded_is_none_of_ours(recorded: Recorded) -> None:
     recorded.provider.says(answer("completed"), failure(404, "It has expired."))
     with client(recorded) as openai_:
@@ -153,3 +169,22 @@ def test_an_answer_in_the_background_comes_out_of_a_spool(database: Database, tm
             openai_.responses.retrieve(made.id)
         recorded.wait_for(2)
         check_answered(recorded)
+
+
+def test_a_compaction_is_on_the_bill_alone(recorded: Recorded) -> None:
+    """The next call has it in its history, and what its client asks before it is in no conversation."""
+    item = {"type": "compaction", "id": "cmp_1", "encrypted_content": "opaque"}
+    usage = {"input_tokens": 900, "output_tokens": 30, "total_tokens": 930}
+    body = {"id": "resp_2", "object": "response.compaction", "created_at": 1, "output": [item], "usage": usage}
+    recorded.provider.says(Reply(200, JSON, [json.dumps(body).encode()]), failure(429, "Slow down."))
+    with client(recorded) as openai_:
+        asked: Any = {"model": "gpt-5.4", "input": [{"role": "user", "content": QUESTION}]}
+        assert openai_.responses.compact(**asked).output[0].type == "compaction"
+        with pytest.raises(openai.RateLimitError):
+            openai_.responses.compact(**asked)
+    recorded.wait_for(2)
+    assert recorded.conversations() == []
+    rows = recorded.store.usage(by=("model", "status"), order_by="attempts")
+    assert sorted((row.model, row.status, row.total_tokens) for row in rows) == [
+        ("gpt-5.4", "completed", 930), ("gpt-5.4", "failed", None),
+    ]  # fmt: skip

@@ -6,6 +6,7 @@ the place of what was stored, which shows no end, and so does its attempt in the
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -23,6 +24,8 @@ from threadkeep.store.store import Store, UnitOfWork
 from threadkeep.store.writing.attempts import withdraw_attempt
 
 _GOES_ON: Final = ("in_progress", None)
+# before each try to store an answer: its client may have left a stream of it, which the server notices a little later
+_PAUSES: Final = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 
 
 async def store_retrieved(store: AsyncStore, exchange: Exchange, most: int, **call: Any) -> bool:
@@ -49,7 +52,13 @@ async def store_retrieved(store: AsyncStore, exchange: Exchange, most: int, **ca
         if exchange.is_whole:
             raise Unreadable("the answer is not what its format has, or too long") from error
         return False
-    return body is not None and await store.run_sync(_complete, exchange.facts.route, body, call)
+    if body is not None:
+        for pause in _PAUSES:
+            await asyncio.sleep(pause)
+            found = await store.run_sync(_complete, exchange.facts.route, body, call)
+            if found is not None:
+                return found
+    return False
 
 
 def _body_of(text: str, format_: FormatName, *, is_stream: bool) -> bytes | None:
@@ -66,11 +75,15 @@ def _body_of(text: str, format_: FormatName, *, is_stream: bool) -> bytes | None
     return body
 
 
-def _complete(store: Store, route: RecordedRoute, body: bytes, call: Any) -> bool:
-    """Store the body of a response whose end was not known (blocking); False for any other, or an unknown one."""
+def _complete(store: Store, route: RecordedRoute, body: bytes, call: Any) -> bool | None:
+    """Store the body of a response whose end was not known (blocking); None while its stream is being recorded.
+
+    False for any other response, or an unknown one.
+    """
     with suppress(NotFound):
-        if store.get_response(str(route.response)).status in (*_GOES_ON, "incomplete"):
-            return store.run_in_transaction(_replace, route, body, call)
+        status = store.get_response(str(route.response)).status
+        if status in (*_GOES_ON, "incomplete"):
+            return store.run_in_transaction(_replace, route, body, call) or (None if status in _GOES_ON else False)
     return False
 
 

@@ -67,7 +67,7 @@ async def store_exchange(
     if facts.route.response is not None:
         return await store_retrieved(store, exchange, most, provider=facts.provider, base_url=facts.base_url)
     payload = without_secrets(_json_object(await exchange.request_body(), "request"))
-    if payload.get("generate") is False:
+    if payload.get("generate") is False or facts.route.is_aside:
         await _count_alone(store, payload, exchange, most, answer_bytes)
         return True
     once = f"asked:{facts.id}" if exchange.is_repeatable else None

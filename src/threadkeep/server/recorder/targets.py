@@ -38,8 +38,9 @@ def _routes(method: str) -> list[tuple[re.Pattern[str], FormatName]]:
     apis = [(name, get_format(name).api) for name in NAMES]
     routes: list[tuple[FormatName, str]] = [(name, api.route) for name, api in apis if api is not None and api.route]
     again = [(name, f"{route}/(?P<response>[^/]+)") for name, route in routes if name in STATEFUL]
+    asides = [(name, f"{route}/(?P<aside>compact)") for name, route in routes if name == "open_responses"]
     cancelled = [(name, f"{route}/cancel") for name, route in again]
-    of_method = again if method == "GET" else [*routes, *cancelled] if method == "POST" else []
+    of_method = again if method == "GET" else [*routes, *asides, *cancelled] if method == "POST" else []
     return [(re.compile(route), name) for name, route in of_method]
 
 
@@ -84,12 +85,14 @@ class RecordedRoute(NamedTuple):
         model: the model in the path; None if the request names it.
         is_stream: whether the path asks for a stream; None if the request says so.
         response: the provider's id of an answer that is asked for again, or cancelled; None for a new one.
+        is_aside: whether it is on the bill alone: a compaction, which comes back with the history of the next call.
     """
 
     format: FormatName
     model: str | None = None
     is_stream: bool | None = None
     response: str | None = None
+    is_aside: bool = False
 
     @classmethod
     def of(cls, method: str, path: str) -> RecordedRoute | None:
@@ -99,8 +102,8 @@ class RecordedRoute(NamedTuple):
                 groups = found.groupdict()
                 if "response" in groups:
                     return cls(format_, response=unquote(groups["response"]))
-                if not groups:
-                    return cls(format_)
+                if "model" not in groups:
+                    return cls(format_, is_aside="aside" in groups)
                 return cls(format_, unquote(groups["model"]), groups["method"] == "streamGenerateContent")
         return None
 
