@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -171,6 +172,9 @@ MISSPELT: list[tuple[Callable[[Any, Any], Any], str]] = [
     (lambda store, _: store.search("word", limits=1), "limits is not an option. Did you mean 'limit'"),
     (lambda _, conversation: conversation.add_response({}, "messages", render=1), "Did you mean 'rendered'"),
     (lambda _, conversation: conversation.pending_calls(x=1), "x is not an option."),
+    (lambda store, _: store.create_conversation(inptu="Hi"), "inptu is not an option. Did you mean 'input'"),
+    (lambda store, _: store.create_conversation(username="ada"), "Did you mean 'user_id' or 'user'"),
+    (lambda store, _: store.import_request({}, "messages", tools=[]), "tools is not an option. Options: "),
 ]
 
 
@@ -178,6 +182,21 @@ def test_misspelt_keywords_are_refused_with_what_may_be_meant(store: Any, conver
     for call, message in MISSPELT:
         with pytest.raises(InvalidOption, match=re.escape(message)):
             call(store, conversation)
+
+
+def test_methods_with_options_know_their_own_keywords_too(store: Any, conversation: Any) -> None:
+    unknown = []
+    for face in (store, conversation):
+        for name, method in inspect.getmembers(face, inspect.ismethod):
+            parameters = inspect.signature(method).parameters.values()
+            if any(one.kind is one.VAR_KEYWORD and "Unpack" in str(one.annotation) for one in parameters):
+                required = [None for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
+                for word in (one.name for one in parameters if one.kind is one.KEYWORD_ONLY and len(one.name) > 2):
+                    with pytest.raises(InvalidOption) as refused:
+                        method(*required, **{f"{word}_": None})
+                    if repr(word) not in str(refused.value):
+                        unknown.append((name, str(refused.value)))
+    assert unknown == []
 
 
 @pytest.mark.parametrize("kind", [Store, AsyncStore])

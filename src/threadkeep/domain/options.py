@@ -330,7 +330,9 @@ def unknown_option(name: object, known: Iterable[str]) -> InvalidOption:
     """Return the error for an unknown option; it says what to write instead, or which names are similar."""
     names = list(known)
     similar = difflib.get_close_matches(str(name), names, n=3)
-    if name in _METHODS and "title" in names:
+    if "user" in similar and "user_id" in names:  # the owner is meant more often than the option
+        similar = list(dict.fromkeys(("user_id", *similar)))
+    if name in _METHODS and "title" in names and "created_at" not in names:
         hint = f"Call {_METHODS[str(name)]}."
     elif name in _ELSEWHERE and "model" in names:
         hint = f"Write {_ELSEWHERE[str(name)]}."

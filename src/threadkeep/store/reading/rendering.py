@@ -37,10 +37,7 @@ NOT_RECORDED: Final = (
 
 def render_options(view: ViewOptions) -> RenderOptions:
     """Return the options of a rendering."""
-    if not view:
-        return AS_IT_IS
-    validation.check_names(view, ViewOptions.__annotations__)
-    return RenderOptions(**view)
+    return RenderOptions(**view) if view else AS_IT_IS
 
 
 def render(handle: Handle, format: str, view: ViewOptions) -> Rendered:

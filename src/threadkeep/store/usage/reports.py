@@ -13,7 +13,6 @@ from sqlalchemy import Connection, func, select
 
 from threadkeep.db import backends, models, types
 from threadkeep.db.queries import usage as statements
-from threadkeep.db.queries.usage import COLUMNS
 from threadkeep.domain import ids, jsontext, sketches
 from threadkeep.domain.formats import format_names
 from threadkeep.domain.reports import DAY, SUMS, UsageRow, changes_of, gaps_of, last_day, ranges_of
@@ -37,12 +36,6 @@ STRING: Final = (str, (), "a string")
 
 def filter_values(filters: Mapping[str, Any]) -> dict[str, list[Any]]:
     """The values of each column, as it holds them; but conversations by the ids that users see."""
-    for name in filters:
-        if name not in COLUMNS:
-            known = [*COLUMNS, "labels"]
-            meant = did_you_mean(get_close_matches(name, known, n=1, cutoff=0.5))
-            hint = f"{meant}The filters are {', '.join(known)}."
-            raise InvalidOption("is not a filter of usage.", argument=name, hint=hint)
     values = {
         name: list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
         for name, value in filters.items()

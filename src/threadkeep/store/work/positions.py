@@ -60,15 +60,12 @@ class HeadCheck(NamedTuple):
 
 
 NO_CHECK: Final = HeadCheck()
-_APPEND_OPTIONS: Final = frozenset(AppendOptions.__annotations__)
 
 
 def head_check(options: AppendOptions) -> HeadCheck:
     """Return where the caller of an append expects the branch to end."""
     if not options:
         return NO_CHECK
-    if not options.keys() <= _APPEND_OPTIONS:
-        validation.check_names(options, AppendOptions.__annotations__)
     expected = options.get("expected_head")
     if expected is not None:
         expected = validation.whole_number("expected_head", expected, validation.MAX_POSITION)

@@ -151,7 +151,6 @@ def new_conversation(
 
 def known_conversation(info: ConversationInfo, scope: Scope, items: int) -> Creation:
     """What is known of a new conversation of so many items, without its content."""
-    validation.check_names(info, ConversationInfo.__annotations__)
     user_id = validation.optional_identifier("user_id", info.get("user_id"))
     if scope.user is not None and user_id not in {None, scope.user}:
         raise validation.other_user(scope.user, user_id)

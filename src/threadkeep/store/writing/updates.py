@@ -47,7 +47,7 @@ def update(handle: Handle, options: Mapping[str, Any], key: str | None) -> None:
     """See `Conversation.update`."""
     info = {name: value for name, value in options.items() if name in INFO}
     settings = {name: value for name, value in options.items() if name not in INFO}
-    settings_with({}, settings, sorted(INFO))  # what cannot be used is refused before anything begins
+    settings_with({}, settings)  # what cannot be used is refused before anything begins
     values: dict[str, Any] = {
         name: validation.optional_identifier(name, info[name]) for name in ("user_id", "external_id") if name in info
     }
