@@ -40,6 +40,15 @@ def test_what_is_skipped_is_listed_on_stderr(cli: Cli, tmp_path: Path) -> None:
     assert sum(int(line.split()[2].rstrip(":")) for line in done.err.splitlines()) == export.broken
 
 
+def test_what_is_skipped_for_one_reason_is_named_with_some_of_its_places(cli: Cli, tmp_path: Path) -> None:
+    a_file(tmp_path)
+    names = [tmp_path / f"{number}.txt" for number in range(4)]
+    for count, path in enumerate(names, 1):
+        path.write_text("text")
+        places = "; ".join([*map(str, names[: min(count, 3)]), *(["…"] if count > 3 else [])])
+        assert f"skipped {count}: no source recognizes it ({places})\n" in cli("import", str(tmp_path)).err
+
+
 def test_the_report_is_json_for_programs(cli: Cli, tmp_path: Path) -> None:
     export = chatgpt(2)
     report = cli("import", str(export.write(tmp_path)), "--json").json
@@ -84,7 +93,7 @@ def test_what_does_not_fit_together_is_refused(cli: Cli, tmp_path: Path) -> None
     for args, message in (
         (["import", str(path), str(session)], "Import them one after the other."),
         (["import", "--from", "chatgpt", "-"], "cannot be read from stdin"),
-        (["import", "--from", "icq", str(path)], "--from must be one of codex, qwen-code"),
+        (["import", "--from", "icq", str(path)], "--from must be one of auto, codex, qwen-code"),
         (["import", str(path), "--key", "k"], "--key is not for files of other software."),
         (["import", str(tmp_path / "none.json"), "--dry-run"], "none.json': No such file or directory."),
         (["import", ".aider.chat.history.md"], "Run aider through threadkeep record"),

@@ -32,6 +32,7 @@ def test_an_export_is_restored(cli: Cli, stored: str, tmp_path: Path) -> None:
         "threadkeep: The export cannot be read: line "
     )
     assert "it exists already" in cli("export", "--output", file, code=2).err
+    assert "This is an export. `threadkeep restore FILE` reads it back." in cli("import", file, code=2).err
 
 
 def test_an_export_says_what_it_wrote(cli: Cli, stored: str, tmp_path: Path) -> None:

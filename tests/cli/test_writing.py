@@ -112,6 +112,7 @@ def test_what_is_not_a_request_is_refused(cli: Cli, args: list[str], text: str, 
             2,
             "stdin, line 1: This is a provider's request, not a session. Give its wire format with --format",
         ),
+        ('[{"role": "user", "content": "Hi"}]', 2, "stdin, line 1[0]: This is a message, not a session. Put the list"),
         (b"\xff\xfe", 5, "stdin, line 1 is not JSON"),
     ],
 )

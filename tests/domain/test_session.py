@@ -128,6 +128,14 @@ def test_unknown_options_are_refused() -> None:
     for make in (lambda: Session(**options), lambda: Session().update(**options)):
         with pytest.raises(InvalidOption, match=r"^modle is not"):
             make()
+    inputs: Any = {"inptu": "Hi"}
+    with pytest.raises(InvalidOption, match="Did you mean 'input'"):
+        Session(**inputs)
+
+
+def test_what_only_dicts_have_is_no_option_to_write() -> None:
+    with pytest.raises(InvalidOption, match=r"Options: .*, input, tools\.$"):
+        Session.from_dict({"xyzzy": 1})
 
 
 def test_an_update_is_all_or_nothing() -> None:

@@ -92,8 +92,8 @@ class Target:
         if self.is_missing:
             raise SchemaError(
                 f"There is no database {self.shown_url}.",
-                hint=f"--url or {URL_VARIABLE} name another one; `import`, `restore`, `serve` and "
-                "`threadkeep db upgrade` create one.",
+                hint=f"--url or {URL_VARIABLE} name another one; `import`, `restore`, `keys create`, `serve`, "
+                "`record`, `tenants create` and `threadkeep db upgrade` create one.",
             )
 
     @contextmanager

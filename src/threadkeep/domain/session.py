@@ -21,7 +21,8 @@ from threadkeep.domain.tools import Tool, ToolList, tools_from
 from threadkeep.errors import InvalidOption
 
 # keys of a session's dict next to the options
-_LISTS: Final = ("input", "tools", "response_boundary", "turns", "makers", "gaps", "imported")
+_LISTS: Final = ("input", "tools")  # in dicts, beside options: what they are written with …
+_BESIDE: Final = ("response_boundary", "turns", "makers", "gaps", "imported")  # … and what else `to_dict` keeps
 _RENDER_OPTIONS: Final = [option.name for option in fields(RenderOptions)]
 
 
@@ -57,7 +58,7 @@ class Session(OptionAttributes, ToolList):
         known: bool = True,
         **options: Unpack[SessionOptions],
     ) -> None:
-        self._settings = option_table.settings_with({}, options)
+        self._settings = option_table.settings_with({}, options, (*_LISTS, "system"))
         if self._settings.get("metadata") == {}:
             del self._settings["metadata"]
         self._tools = [] if tools in (None, [], ()) else [tool.to_dict() for tool in tools_from(tools)]
@@ -339,7 +340,7 @@ class Session(OptionAttributes, ToolList):
         if not isinstance(data, Mapping):
             raise mismatch(InvalidOption, "the dict of a session", data, "data")
         for name in data:
-            if name not in OPTIONS and name not in _LISTS:
+            if name not in OPTIONS and name not in (*_LISTS, *_BESIDE):
                 raise option_table.unknown_option(name, [*OPTIONS, *_LISTS])
         session = cls(tools=data.get("tools"))
         given = {name: data[name] for name in OPTIONS if name in data}

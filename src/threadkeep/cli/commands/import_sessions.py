@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 
 MEBIBYTE: Final = 1 << 20
-SHOWN: Final = 20  # reasons
+SHOWN: Final = 20  # reasons …
+PLACES: Final = 3  # … and places of each
 AIDER: Final = ".aider.chat.history.md"
 NOWHERE: Final = "sqlite://"  # an empty database in memory
 
@@ -68,7 +69,10 @@ def import_software(
 ) -> None:
     """Import the conversations, with a progress bar, and print what was done."""
     from threadkeep.contrib.importers import import_from, inputs_of
+    from threadkeep.contrib.importers.engine import SOURCES
 
+    if source is not None and source not in SOURCES:
+        raise InvalidOption(f"must be one of {', '.join((AUTO, *SOURCES))}, not {source!r}.", argument="--from")
     if STDIN in files:
         raise InvalidOption("Files of other software cannot be read from stdin. Name the file.")
     total = sum(one.size for one in inputs_of(files)) // MEBIBYTE
@@ -185,8 +189,9 @@ def note_skipped(report: SourceReport) -> None:
     """Say on stderr what was skipped, the most frequent reasons first."""
     reasons = sorted(report.reasons.items(), key=lambda one: -one[1])
     for reason, count in reasons[:SHOWN]:
-        first = next((one.where for one in report.skipped if one.why == reason), "…")
-        note(f"threadkeep: skipped {count:,}: {reason} ({first})")
+        places = [one.where for one in report.skipped if one.why == reason]
+        places[PLACES:] = ["…"] if len(places) > PLACES or not places else []
+        note(f"threadkeep: skipped {count:,}: {reason} ({'; '.join(places)})")
     if len(reasons) > SHOWN:
         note(f"threadkeep: and for {len(reasons) - SHOWN:,} other reasons; --json lists them")
 
@@ -210,7 +215,19 @@ def _sentence(report: SourceReport) -> str:
 
 BATCH: Final = 50  # sessions written in one transaction
 _NOT_JSON: Final = "If the file is one of other software, name that with --from."
-_TURN_LISTS: Final = frozenset({"messages", "contents"})  # keys of requests that sessions do not have
+# key that sessions do not have -> what has it, and how that is imported
+_NO_SESSIONS: Final = {
+    "threadkeep_export": "This is an export. `threadkeep restore FILE` reads it back.",
+    **dict.fromkeys(
+        ("messages", "contents", "message_history"),
+        "This is a provider's request, not a session. Give its wire format with --format.",
+    ),
+    **dict.fromkeys(
+        ("role", "kind", "type"),
+        'This is a message, not a session. Put the list of them into a request, such as {"messages": […]}, and give '
+        "its wire format with --format.",
+    ),
+}
 Parse = Callable[[Any], "Session"]
 Source = tuple[str, BinaryIO]  # a name for messages, and the open file
 
@@ -368,8 +385,8 @@ def _parse_session(value: Any) -> Session:
 
     if not isinstance(value, dict):
         raise InvalidOption(f"{short_repr(value)} is not a session. Give a JSON object.")
-    if not _TURN_LISTS.isdisjoint(value):
-        raise InvalidOption("This is a provider's request, not a session. Give its wire format with --format.")
+    if problem := next((problem for key, problem in _NO_SESSIONS.items() if key in value), None):
+        raise InvalidOption(problem)
     return Session.from_dict(value)
 
 
