@@ -94,6 +94,8 @@ def test_an_error_says_which_argument_and_what_to_do(store: Any, case: str) -> N
         ("sqlite://chat.db", "three slashes"),
         ("postgresql://u:secret@h:abc/db", "Examples: sqlite:///chat.db"),
         ("host=h password=secret", "Examples"),
+        (":memory:", "Write sqlite:// for a database in memory."),
+        (":secret@h", "Examples"),
         ("oracle://u:secret@h/db", "Examples"),
         (create_engine("postgresql+psycopg://h/db"), "AsyncEngine"),
         (7, "Examples"),
@@ -109,6 +111,8 @@ def test_a_url_that_cannot_be_used_is_told_with_what_to_write(url: Any, hint: st
 def test_text_that_is_no_url_is_shown_whole() -> None:
     with pytest.raises(InvalidOption, match=r"url is not a database URL: 'sqlite:chat\.db'"):
         Store("sqlite:chat.db")
+    with pytest.raises(InvalidOption, match=r"^url is not a database URL: ':memory:'\. Write sqlite:// for"):
+        Store(":memory:")
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)

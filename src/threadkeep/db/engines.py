@@ -31,7 +31,7 @@ REPLICA_SECONDS: Final = 3  # how long a replica has to answer, unless its URL s
 _SPELLINGS: Final = {"sqlite+pysqlite": "sqlite", "postgresql+psycopg_async": "postgresql+psycopg"}
 
 _FILE_ENDINGS: Final = (".db", ".sqlite", ".sqlite3", ".db3")
-_NAME: Final = re.compile(r"[\w./ -]{,80}")  # has no password in it
+_NAME: Final = re.compile(r"[\w./ -]{,80}|:memory:")  # has no password in it
 
 
 class _Unknown:
@@ -167,7 +167,10 @@ def _given(url: object) -> str:
     if not isinstance(url, str):
         return f"it is a value of type {type(url).__name__}"
     name = url.removeprefix("sqlite:")
-    return f"{url.partition(':')[0][:20]!r}…" if not _NAME.fullmatch(name) else repr(url)
+    if _NAME.fullmatch(name):
+        return repr(url)
+    scheme = url.partition(":")[0][:20]
+    return f"{scheme!r}…" if scheme else "it has no scheme"
 
 
 def _url_hint(url: object) -> str:
@@ -175,6 +178,8 @@ def _url_hint(url: object) -> str:
     name = url.removeprefix("sqlite:") if isinstance(url, str) else ""
     if name.endswith(_FILE_ENDINGS) and "@" not in name and "://" not in name:
         return f"Did you mean 'sqlite:///{name}'?"
+    if ":memory:" in name:
+        return "Write sqlite:// for a database in memory."
     return "Examples: sqlite:///chat.db, postgresql://user@host:5432/db."
 
 
