@@ -25,6 +25,7 @@ from tests.server.scripts import script
 from tests.server.servers import running
 from tests.waiting import listens, wait_until
 from threadkeep import Store
+from threadkeep.cli import serving
 from threadkeep.cli.commands.init import KINDS
 
 FORMATS = {"chat/completions": "chat_completion", "responses": "open_responses"}  # by the end of a path
@@ -120,6 +121,21 @@ def test_the_server_is_complete(cli: Cli, tmp_path: Path) -> None:
         assert text in image
     asked = {line.partition("=")[0] for line in (tmp_path / ".env.example").read_text().splitlines()[1:]}
     assert asked == {"POSTGRES_PASSWORD", "OPENAI_API_KEY"}
+
+
+def test_the_server_starts_after_the_steps_that_are_printed(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its image runs threadkeep with what follows the name of a service."""
+    steps = [line.split() for line in cli("init", "server", "--into", str(tmp_path)).err.splitlines()]
+    for command in (step[5:] for step in steps if step[:5] == ["docker", "compose", "run", "--rm", "schema"]):
+        cli(*command)
+    served = []
+    monkeypatch.setattr(serving, "run", lambda *_: served.append(1))
+    services: Any = yaml.safe_load((tmp_path / "compose.yaml").read_text())["services"]
+    cli(*services["server"]["command"], "--port", "0")
+    assert served
+    assert not any("threadkeep" in step for step in steps)
 
 
 @pytest.mark.slow

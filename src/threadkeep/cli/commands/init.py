@@ -49,7 +49,12 @@ KINDS: Final = {
             ".env.example": "server/.env.example.txt",
         },
         "",
-        ("cp .env.example .env", "docker compose up --build", "docker compose exec server threadkeep keys create me"),
+        (
+            "cp .env.example .env",
+            "docker compose run --rm schema db upgrade",
+            "docker compose run --rm schema keys create --user me",
+            "docker compose up",
+        ),
     ),
 }
 
