@@ -21,7 +21,7 @@ from threadkeep.cli import app
 from threadkeep.cli.failures import ADVICE, CALLS, OPTIONS, error_message, in_shell_words
 from threadkeep.errors import ThreadkeepError
 
-CODE = re.compile(r"\w\(|\w=[\"'.FT]|\w=(?!\w)|\w_\w+ (is|must)")  # calls, keyword arguments, Python names
+CODE = re.compile(r"\w\(|\w=([\"'.]|False|True)|\w=(?!\w)|\w_\w+ (is|must)")  # calls, keyword arguments, Python names
 
 # an error -> what follows its message
 ADVISED: list[tuple[ThreadkeepError, str]] = [
@@ -194,6 +194,8 @@ UNKNOWN = "conv_01a1fdc8f056759fa5c4ad9e8502d54e"
 FORMAT = ["-f", "open_responses"]
 CREATE = CALLS["create_tenant("]
 LIST_BRANCHES = CALLS["branches("]
+UPSTREAM = "--upstream must be NAME=FORMAT@URL"
+ANSWERED = "Known formats: chat_completion, converse, gemini, interactions, messages, open_responses."
 
 # what is typed -> the exit code, how the message begins, and how it ends
 COMMAND_LINES: list[tuple[list[str], int, str, str]] = [
@@ -230,8 +232,12 @@ COMMAND_LINES: list[tuple[list[str], int, str, str]] = [
     (["search", "…"], 2, "TEXT has no word to search for", "'…'."),
     (["demo", "--keep", "nowhere/demo.db"], 2, "There is no folder for 'nowhere/demo.db'.", "one that exists."),
     (["copy", "--to", "nonsense"], 2, "--to is not a database URL", ""),
-    (["serve", "--upstream", "a=messages@ftp://x"], 2, "--upstream must be an http or https URL", "."),
-    (["serve", "--upstream", "a=b@http://localhost"], 2, "--upstream must be the name of a format, not 'b'.", "."),
+    (["serve", "--upstream", "a=messages@ftp://x"], 2, f"{UPSTREAM}, whose URL must be", "not 'ftp://x'."),
+    (["serve", "--upstream", "a=b@http://x"], 2, f"{UPSTREAM}, whose FORMAT must be the name of a format", ANSWERED),
+    (["serve", "--upstream", "a=responses@http://x"], 2, UPSTREAM, f"Did you mean 'open_responses'? {ANSWERED}"),
+    (["record", "--upstream", "a=ui_messages@http://x"], 2, f"{UPSTREAM}, whose FORMAT is ui_messages, in", ANSWERED),
+    (["record", "--upstream", "a=gemini@127.0.0.1:80"], 2, f"{UPSTREAM}, whose URL must be", "not '127.0.0.1:80'."),
+    (["record", "--upstream", "nonsense"], 2, f"{UPSTREAM}, such as", "."),
     (["serve", "--spool", "calls"], 2, "--spool needs an --upstream whose calls are recorded.", "."),
     (["serve", "--mask", "bogus"], 2, "--mask cannot be bogus.", "."),
     (["show", UNKNOWN], 3, f"There is no conversation '{UNKNOWN}'.", "tenant and user."),

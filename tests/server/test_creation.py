@@ -548,6 +548,7 @@ def test_a_model_whose_name_is_no_unicode_is_nobodys(served: Any) -> None:
     body, headers = json.dumps({"model": "\ud800", "input": "Hello"}), {"content-type": "application/json"}
     answer = http.post("/responses", content=body, headers=headers)
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
+    assert "the server has no upstream for it" in answer.json()["error"]["message"]
     assert anybody.models == []
     assert served.call(served.store.usage, by=("model",)) == []
 
@@ -556,8 +557,8 @@ def test_upstreams_are_named_in_one_text() -> None:
     found = named_upstream("anthropic=messages@https://api.anthropic.com/v1", {"ANTHROPIC_API_KEY": "secret"})
     assert (found.name, found.format) == ("anthropic", "messages")
     assert "secret" not in repr(found)
-    for text in ("anthropic", "a=messages@ftp://x", "a=messages@", "=messages@https://x"):
-        with pytest.raises(InvalidOption):
+    for text in ("anthropic", "a=messages@ftp://x", "a=messages@", "=messages@https://x", "a=ui_messages@https://x"):
+        with pytest.raises(InvalidOption, match=r"^upstream must be NAME=FORMAT@URL"):
             named_upstream(text, {})
     with pytest.raises(Exception, match="Known formats"):
         named_upstream("a=smoke@https://x", {})

@@ -40,7 +40,7 @@ _SAME_NAME: Final = (
     "account", "after", "branch", "by", "cache", "content", "dialect", "dynamic_context", "dynamic_context_at",
     "expected_head", "external_id", "first_token_ms", "format", "largest", "latency_ms", "limit", "model",
     "monthly_bodies", "on_conflict", "order", "order_by", "partitions", "provider", "raw_bodies", "read_url", "role",
-    "server_state", "since", "status", "type", "tz", "unread_by", "until", "upto", "url", "window",
+    "server_state", "since", "status", "type", "tz", "unread_by", "until", "upstream", "upto", "url", "window",
 )  # fmt: skip
 
 # Python argument -> the option or argument of the command line that it comes from

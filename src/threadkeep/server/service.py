@@ -164,7 +164,8 @@ class Service:
         """Return who answers for a model; Problem if nobody does."""
         found = upstream_for(model, self.upstreams)
         if found is None:
-            raise problems.Problem(404, f"The model '{model}' does not exist.", param="model", code="model_not_found")
+            problem = f"The model '{model}' does not exist: the server has no upstream for it (--upstream, --model)."
+            raise problems.Problem(404, problem, param="model", code="model_not_found")
         return found
 
     def in_background(self, work: Coroutine[Any, Any, Any], counted: ExitStack) -> asyncio.Task[Any]:

@@ -21,7 +21,7 @@ import httpx2
 from threadkeep.domain import formats, printing
 from threadkeep.domain.jsontext import REQUEST_DEPTH, JsonObject, dumps, loads
 from threadkeep.domain.rendering import Rendered
-from threadkeep.errors import InvalidOption
+from threadkeep.errors import InvalidOption, UnknownFormat
 from threadkeep.formats import FormatName
 from threadkeep.formats.shared.arguments import is_unicode
 from threadkeep.server import problems, provider_answers
@@ -53,9 +53,14 @@ ListModels: TypeAlias = Callable[[], Awaitable[Sequence[str]]]  # the names of a
 
 def spoken_format(name: FormatName) -> formats.ProviderApi:
     """Return how providers are asked in a format; raise UnknownFormat, or InvalidOption if none answers in it."""
-    if (api := formats.get_format(name).api) is None:
-        raise InvalidOption(f"is {name}, in which no provider answers.", argument="format")
-    return api
+    is_format = name in formats.format_names()
+    if is_format and (api := formats.get_format(name).api) is not None:
+        return api
+    answered = sorted(one for one in formats.format_names() if formats.get_format(one).api)
+    if not is_format:
+        raise UnknownFormat(name, answered)
+    hint = f"Known formats: {', '.join(answered)}."
+    raise InvalidOption(f"is {name}, in which no provider answers.", argument="format", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,26 +312,33 @@ def named_upstream(text: str, environment: Mapping[str, str] = os.environ) -> Up
     """Return the upstream that ``NAME=FORMAT@URL`` describes; its key is in the variable ``NAME_API_KEY``.
 
     Raises:
-        UnknownFormat, InvalidOption, MissingExtra: it cannot be used.
+        InvalidOption, MissingExtra: it cannot be used.
     """
     name, spoken, url = upstream_parts(text)
-    variable = f"{name.upper().replace('-', '_')}_API_KEY"
-    return http_upstream(name, spoken, url, key=environment.get(variable) or None)
+    return http_upstream(name, spoken, url, key=environment.get(key_variable(name)) or None)
+
+
+def key_variable(name: str) -> str:
+    """Return which environment variable has the key of an upstream."""
+    return f"{name.upper().replace('-', '_')}_API_KEY"
 
 
 def upstream_parts(text: str) -> tuple[str, FormatName, str]:
     """Return name, format and URL of ``NAME=FORMAT@URL``.
 
     Raises:
-        UnknownFormat, InvalidOption: it cannot be used.
+        InvalidOption: it cannot be used.
     """
-    found = _NAMED.fullmatch(text)
+    found, rule = _NAMED.fullmatch(text), "must be NAME=FORMAT@URL"
     if found is None:
-        example = "anthropic=messages@https://api.anthropic.com/v1"
-        raise InvalidOption(f"must look like NAME=FORMAT@URL, such as {example}.", argument="upstream")
+        raise InvalidOption(f"{rule}, such as anthropic=messages@https://api.anthropic.com/v1.", argument="upstream")
     spoken: Any = found["format"]
-    formats.get_format(spoken)
-    return found["name"], spoken, checked_url(found["url"])
+    try:
+        spoken_format(spoken)
+        return found["name"], spoken, checked_url(found["url"])
+    except (UnknownFormat, InvalidOption) as error:
+        problem = f"{rule}, whose {str(error.argument).upper()} {error.message}"
+        raise InvalidOption(problem, argument="upstream", hint=error.hint) from None
 
 
 def checked_url(url: str) -> str:
