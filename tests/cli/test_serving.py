@@ -87,6 +87,55 @@ def test_calls_are_kept_in_a_spool(cli: Cli, monkeypatch: pytest.MonkeyPatch, tm
     ]  # its lock, and the folder of a process
 
 
+def started(cli: Cli, *arguments: str) -> str:
+    """What the beginning of a server prints."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(serving, "run", lambda *_: None)
+        return cli("serve", "--port", "0", *arguments).err
+
+
+def test_what_a_server_lacks_is_said_when_it_starts(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("A_B_API_KEY", raising=False)
+    here, there = "a-b=messages@http://127.0.0.1:1", "a-b=messages@https://a.example"
+    assert "no --upstream is given, so no model answers" in started(cli)
+    assert "A_B_API_KEY is not set: a-b is asked without a key\n" in started(cli, "--upstream", there)
+    monkeypatch.setenv("A_B_API_KEY", "secret")
+    for upstream in (there, here):
+        assert len(started(cli, "--upstream", upstream).splitlines()) == 2
+        monkeypatch.delenv("A_B_API_KEY", raising=False)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "serve --upstream a=responses@http://x", "serve --prices MISSING", "serve --mask bogus", "serve --spool calls",
+        "serve --model a=b", "serve --saved-view a", "serve --host 0.0.0.0", "record --upstream a=messages@x",
+        "record --upstream a=messages@http://x --prices MISSING", "record --upstream a=messages@http://x --host ::",
+        "keys create --scope bogus", "keys create --expires soon", f"tenants create {'x' * 600}", "import FILE --user=",
+        f"import FILE --key {'x' * 600}", "import --from codex FILE --user=",
+    ],
+)  # fmt: skip
+def test_a_refused_command_leaves_no_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "FILE").write_text('{"input": "Hi"}')
+    refused = Cli("sqlite:///new.db")(*arguments.split(), code=2)
+    assert "created" not in refused.err
+    assert [one.name for one in tmp_path.iterdir()] == ["FILE"]
+
+
+@pytest.mark.parametrize("command", [["serve"], ["record", "--upstream", "a=messages@http://x"]])
+def test_parameters_of_a_url_are_checked_by_servers(tmp_path: Path, command: list[str]) -> None:
+    refused = Cli(f"sqlite:///{tmp_path}/new.db?bogus=1")(*command, code=2)
+    assert "cannot be used" in refused.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_tenant_that_is_missing_creates_no_database(tmp_path: Path) -> None:
+    cli = Cli(f"sqlite:///{tmp_path}/new.db")
+    assert "There is no tenant 'acme'." in cli("serve", "--port", "0", "--tenant", "acme", code=3).err
+    assert list(tmp_path.iterdir()) == []
+
+
 PRICE = '{"model": "my-*", "input": "0.10", "output": 0.4}'
 
 

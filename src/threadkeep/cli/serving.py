@@ -52,19 +52,9 @@ STOP_SECONDS: Final = 30  # for which requests in flight may go on when the serv
 
 def checked_keys(target: Target, host: str) -> bool:
     """Whether the database has keys, once it can be used; refuse to serve other machines without."""
-    import threadkeep.http  # noqa: F401 - says what to install where that is missing
     from threadkeep.server.owners import is_loopback
 
-    with target.store(create=True):
-        pass  # it can be used, and has that tenant
-    with target.store(all_tenants=target.tenant is None) as store:
-        has_keys = store.keys.exist()
-        if target.tenant is None:
-            # Make the tenant of databases without tenants, which is served as long as no key names another
-            from sqlalchemy.exc import SQLAlchemyError
-
-            with suppress(InvalidOption, SQLAlchemyError):  # it is there, or the database can only be read
-                store.create_tenant(DEFAULT_TENANT)
+    has_keys = (is_loopback(host) or not target.is_missing) and _has_keys(target)
     if not has_keys and not is_loopback(host):
         problem = (
             f"{host!r} is reached by other machines, and the database has no keys: anybody could read everything. "
@@ -72,6 +62,20 @@ def checked_keys(target: Target, host: str) -> bool:
         )
         raise InvalidOption(problem, argument="--host")
     return has_keys
+
+
+def _has_keys(target: Target) -> bool:
+    """Whether the database has keys; it is created if it is missing."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    with target.store(create=True):
+        pass  # it can be used, and has that tenant
+    with target.store(all_tenants=target.tenant is None) as store:
+        if target.tenant is None:
+            # Make the tenant of databases without tenants, which is served as long as no key names another
+            with suppress(InvalidOption, SQLAlchemyError):  # it is there, or the database can only be read
+                store.create_tenant(DEFAULT_TENANT)
+        return store.keys.exist()
 
 
 def local_caller(target: Target) -> Owner:
@@ -97,7 +101,8 @@ def opened_store(target: Target, prices: Path | None = None) -> AsyncStore:
     from threadkeep import AsyncStore
 
     own = None if prices is None else own_prices(prices)
-    return AsyncStore(target.url, tenants=True, blobs=target.blob_store, prices=own)
+    with target.checked_parameters():
+        return AsyncStore(target.url, tenants=True, blobs=target.blob_store, prices=own)
 
 
 def own_prices(file: Path) -> list[Price]:
@@ -146,17 +151,16 @@ def listening_at(host: str, port: int) -> Iterator[tuple[socket.socket, str]]:
         yield listening, f"http://{address}:{listening.getsockname()[1]}"
 
 
-def prepared(target: Target, host: str, port: int, count: int | None) -> bool:
-    """Whether the database has keys; see `checked_keys`.
+def leave_to_workers(host: str, port: int, count: int | None) -> None:
+    """Where several processes are to serve, and this one is none of them, let them, and exit when they have ended.
 
-    Where several processes are to serve, and this one is none of them, let them, and exit when they have ended: they
-    check everything, and this one loads no more than it needs to supervise them.
+    They check everything, and this one loads no more than it needs to supervise them.
 
     Raises:
         InvalidOption: this system cannot hand on sockets.
     """
     if count is None or workers.inherited() is not None:
-        return checked_keys(target, host)
+        return
     if not hasattr(signal, "SIGHUP"):
         raise InvalidOption("needs a Unix, whose processes can share a socket.", argument="--workers")
     try:

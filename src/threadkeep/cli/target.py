@@ -97,10 +97,14 @@ class Target:
             )
 
     @contextmanager
-    def store(self, *, user: str | None = None, all_tenants: bool = False, create: bool = False) -> Iterator[Store]:
+    def store(
+        self, *, user: str | None = None, all_tenants: bool = False, create: bool = False,
+        first: Callable[[Store], object] = lambda _: None,
+    ) -> Iterator[Store]:  # fmt: skip
         """Open the store of the tenant, or of all tenants; with `user`, only the data of that user.
 
-        With `create`, a missing SQLite file is created, and a note is printed on stderr.
+        With `create`, a missing SQLite file is created, and a note is printed on stderr. What an empty database in
+        memory refuses, also of `first`, creates no file.
         """
         from threadkeep import Store
 
@@ -109,24 +113,30 @@ class Target:
             self.check_exists()
         with self._named_errors():
             blobs, has_tenants = self.blob_store, all_tenants or self.tenant is not None
-            with self._checked_parameters():
+            if is_new:
+                with Store("sqlite://", tenants=has_tenants) as empty:
+                    first(self._scoped(empty, user, all_tenants=all_tenants))
+            with self.checked_parameters():
                 store = Store(self.url, tenants=has_tenants, read_url=self.read_url, blobs=blobs)
             with store:
                 if is_new:
                     note(f"threadkeep: created a new database, {self.shown_url}")
-                scoped = store if all_tenants or self.tenant is None else store.for_tenant(self.tenant)
-                yield scoped if user is None else scoped.for_user(user)
+                yield self._scoped(store, user, all_tenants=all_tenants)
+
+    def _scoped(self, store: Store, user: str | None, *, all_tenants: bool) -> Store:
+        scoped = store if all_tenants or self.tenant is None else store.for_tenant(self.tenant)
+        return scoped if user is None else scoped.for_user(user)
 
     @contextmanager
     def engine(self) -> Iterator[Engine]:
         """Provide an engine that can connect to the database, whatever the state of its schema."""
         from threadkeep.db.engines import engine_for
 
-        with self._checked_parameters():
+        with self.checked_parameters():
             engine = engine_for(self.url)
         try:
             with self._named_errors():
-                with self._checked_parameters(), engine.connect():
+                with self.checked_parameters(), engine.connect():
                     pass
                 yield engine
         finally:
@@ -145,7 +155,7 @@ class Target:
             raise
 
     @contextmanager
-    def _checked_parameters(self) -> Iterator[None]:
+    def checked_parameters(self) -> Iterator[None]:
         """Report unknown URL parameters as a single kind of error; every driver reports them differently."""
         from threadkeep.db.engines import parsed_url
 

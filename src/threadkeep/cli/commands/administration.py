@@ -187,7 +187,7 @@ def ls(target: Target) -> None:
 @on_target("url", "as_json")
 def create(target: Target, *, name: Name) -> None:
     """Create a tenant, to be selected with --tenant."""
-    with target.store(all_tenants=True, create=True) as store:
+    with target.store(all_tenants=True, create=True, first=lambda empty: empty.create_tenant(name)) as store:
         store.create_tenant(name)
     target.report({"name": name}, f"Created the tenant {name!r} in {target.shown_url}.")
 

@@ -80,7 +80,10 @@ def import_software(
     if is_first:  # nothing is imported yet; nor does a dry run make the file
         note(f"threadkeep: there is no database {target.shown_url} yet; an import creates it")
         target = target.override(url=NOWHERE)
-    with target.store(create=is_first or not dry_run) as store, progress("MiB read", total) as advance:
+    with (
+        target.store(create=is_first or not dry_run, first=lambda empty: user is None or empty.for_user(user)) as store,
+        progress("MiB read", total) as advance,
+    ):
         shown = 0
 
         def show(kind: str, count: int) -> None:
@@ -120,7 +123,9 @@ def import_clients(target: Target, folders: Sequence[str], *, user: str | None, 
     if is_first:
         note(f"threadkeep: there is no database {target.shown_url} yet; an import creates it")
     with (
-        (target.override(url=NOWHERE) if is_first else target).store(create=is_first or not dry_run) as store,
+        (target.override(url=NOWHERE) if is_first else target).store(
+            create=is_first or not dry_run, first=lambda empty: user is None or empty.for_user(user)
+        ) as store,
         stopped_by_signals() as stop,
     ):
         marks = discovery.FileMarks.of(store, f"{target.url} {target.tenant} {user}")
@@ -311,6 +316,10 @@ def _import_own(
 ) -> None:
     """Import sessions or requests, and print the ids of their conversations."""
     ids: list[str] = []
+
+    def check(empty: Store) -> None:
+        list(_save_batches(empty, islice(_sessions_in(sources, parse), 1), key, info))
+
     with ExitStack() as open_files:
         sources = [
             ("stdin" if name == STDIN else name, open_files.enter_context(open_input(name, seekable=True)))
@@ -326,7 +335,7 @@ def _import_own(
             print_json({"conversations": count}) if target.is_json else print_text(text)
             return
         try:
-            with target.store(create=True) as store, progress("importing", count) as advance:
+            with target.store(create=True, first=check) as store, progress("importing", count) as advance:
                 for batch in _save_batches(store, _sessions_in(sources, parse), key, info):
                     ids.extend(batch)
                     advance(len(batch))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from typer import Argument, Option
@@ -13,6 +13,9 @@ from threadkeep.cli.output import Column, note, record
 from threadkeep.cli.target import Target
 from threadkeep.domain.api_keys import ApiKey
 from threadkeep.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from threadkeep import NewApiKey, Store
 
 commands = typer.Typer(help="Make, list and revoke keys of the server.")
 KEYS: Final = (
@@ -49,8 +52,12 @@ def create(
     It is shown only once: the database has a hash of it. Without --user, it shows the conversations of all users.
     """
     scopes: Any = [name.strip() for name in scope.split(",")]
-    with target.store(create=True) as store:
-        made = store.keys.create(user_id=user, scopes=scopes, label=label, expires_at=_end(expires))
+
+    def make(store: Store) -> NewApiKey:
+        return store.keys.create(user_id=user, scopes=scopes, label=label, expires_at=_end(expires))
+
+    with target.store(create=True, first=make) as store:
+        made = make(store)
     target.report(_record(made.key) | {"secret": made.secret}, made.secret)
     if not target.is_json:
         note(f"threadkeep: this is the key {made.key.id}; it cannot be shown again")

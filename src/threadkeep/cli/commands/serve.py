@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import os
+from collections.abc import Collection, Iterable
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
 
 from typer import Option
 
@@ -102,13 +104,13 @@ def serve(
     (`threadkeep keys create`), every request needs one; otherwise, only this machine is served. Calls to /record/NAME/
     pass on to that upstream, and are recorded. A missing SQLite file is created. Ctrl+C ends it.
     """
-    has_keys, body = serving.prepared(target, host, port, workers), max_body * MIB
+    serving.leave_to_workers(host, port, workers)
     from threadkeep.http import Limits, app, rest_app, site
 
-    store = serving.opened_store(target, prices)
-    auth = serving.authentication(target, store, rate)
+    store, body = serving.opened_store(target, prices), max_body * MIB
+    auth, answering = serving.authentication(target, store, rate), _upstreams(upstream or (), model or ())
     both: Any = {
-        "auth": auth, "prefix": "", "upstreams": _upstreams(upstream or (), model or ()), "max_body_bytes": body,
+        "auth": auth, "prefix": "", "upstreams": answering, "max_body_bytes": body,
         "max_answer_bytes": max_answer * MIB, "max_answer_seconds": max_answer_seconds, "cors": cors or (),
     }  # fmt: skip
     openai = app(store, masked=mask or (), store_false=store_false, **both)
@@ -120,8 +122,10 @@ def serve(
     )  # fmt: skip
     limits = Limits(max(body, Limits().max_body_bytes), max_requests, max_seconds, max_bodies * MIB)
     application = site(apis | recorder | pages, store=store, limits=limits, metrics_token=serving.metrics_token())
+    has_keys = serving.checked_keys(target, host)  # all else is checked: this creates a database
     with serving.listening_at(host, port) as (listening, url):
         serving.say(f"threadkeep: serving {target.shown_url} at {url}/v1")
+        _note_what_is_missing(answering.values())
         if pages:
             serving.say(f"threadkeep: pages for a browser at {url}/{'' if has_keys else f'?token={token}'}")
         serving.run(application, listening, store, limits.max_body_bytes, log)
@@ -178,8 +182,7 @@ def _upstreams(upstreams: Iterable[str], models: Iterable[str]) -> dict[str, Ups
     """The table of models: what is given with --model; without it, a single upstream has all of them."""
     from threadkeep.http import named_upstream
 
-    with about("--upstream"):
-        known = {made.name: made for made in map(named_upstream, upstreams)}
+    known = {made.name: made for made in map(named_upstream, upstreams)}
     table = {}
     for text in models:
         pattern, equals, name = text.rpartition("=")
@@ -192,6 +195,19 @@ def _upstreams(upstreams: Iterable[str], models: Iterable[str]) -> dict[str, Ups
             raise InvalidOption("must say which of several upstreams has which models.", argument="--model")
         [table["*"]] = known.values()
     return table
+
+
+def _note_what_is_missing(upstreams: Collection[Upstream]) -> None:
+    """Say whom no model answers, and which providers would be asked without a key, those on this machine aside."""
+    from threadkeep.server.owners import is_loopback
+    from threadkeep.server.upstreams import key_variable
+
+    if not upstreams:
+        serving.say("threadkeep: no --upstream is given, so no model answers")
+    for one in {one.name: one for one in upstreams}.values():
+        address, variable = urlsplit(one.base_url or ""), key_variable(one.name)
+        if not os.environ.get(variable) and address.username is None and not is_loopback(address.hostname or ""):
+            serving.say(f"threadkeep: {variable} is not set: {one.name} is asked without a key")
 
 
 RECORDER_PORT = 4011
@@ -232,7 +248,7 @@ def record(
         )
     upstreams = [RecordedUpstream.named(text) for text in upstream]
 
-    serving.prepared(target, host, port, workers)
+    serving.leave_to_workers(host, port, workers)
     store = serving.opened_store(target)
     recorder = recorder_app(
         serving.opened_store(target, prices), upstreams, auth=serving.authentication(target, store),
@@ -240,6 +256,7 @@ def record(
     )  # fmt: skip
     limits = Limits()
     application = site({"": recorder}, store=store, limits=limits, metrics_token=serving.metrics_token())
+    serving.checked_keys(target, host)
     with serving.listening_at(host, port) as (listening, url):
         for one in upstreams:
             serving.say(f"threadkeep: recording {shown_url(one.url)} in {target.shown_url} at {url}/{one.name}")
