@@ -57,7 +57,7 @@ class RequestState:
     Attributes:
         shares: the requests in flight, by owner.
         owner: the name of its owner; None before that is known.
-        is_costly: whether it has done what must not be done twice.
+        may_retry: whether its client may send it again: False once it has done what must not be done twice.
         has_key: whether it has an `Idempotency-Key`, with which a repeated request finds what was done.
         deadline: when its time is over.
         stream: when the time of its streamed answer is over, a little earlier.
@@ -65,7 +65,7 @@ class RequestState:
 
     shares: quotas.Quota
     owner: Hashable | None = None
-    is_costly: bool = False
+    may_retry: bool = True
     has_key: bool = False
     deadline: asyncio.Timeout | None = None
     stream: asyncio.Timeout | None = None
@@ -217,17 +217,17 @@ class BoundedBodies:
             body.close()
 
 
-def begun_at(scope: Scope) -> datetime:
+def request_start(scope: Scope) -> datetime:
     """Return when a request began: when its owner was first asked for, or that of its WebSocket."""
     began_at: datetime = scope.setdefault("state", {}).setdefault(SINCE, datetime.now(UTC))
     return began_at
 
 
-def note_cost() -> None:
+def forbid_retry() -> None:
     """Note that the current request does what must not be done twice."""
     state = _state.get()
     if state is not None:
-        state.is_costly = True
+        state.may_retry = False
 
 
 def end_body() -> None:
@@ -237,9 +237,9 @@ def end_body() -> None:
 
 
 def retry_headers() -> dict[str, str]:
-    """Return the headers of an error in place of an answer: clients do not repeat a request that was costly."""
+    """Return the headers of an error in place of an answer: clients do not repeat what must not be done twice."""
     state = _state.get()
-    return {"x-should-retry": "false"} if state is not None and state.is_costly and not state.has_key else {}
+    return {} if state is None or state.may_retry or state.has_key else {"x-should-retry": "false"}
 
 
 def holder() -> Callable[[int], None]:

@@ -93,7 +93,7 @@ def stopping() -> problems.Problem:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The settings of the server.
+    """What the endpoints of one application share: its store, settings and quotas, and the answers in progress.
 
     Attributes:
         store: the database.
@@ -202,7 +202,7 @@ class Service:
 
         From here on, a 504 asks the client not to repeat the request.
         """
-        request_state.note_cost()
+        request_state.forbid_retry()
         task = asyncio.current_task()
         if task is None or task in self._waiting:
             yield
@@ -346,7 +346,7 @@ async def authorized(request: Request, scope: Scope) -> Call:
     if scope not in owner.scopes:
         raise problems.Problem(403, f"The key does not allow this: it lacks the scope {scope!r}.", code="missing_scope")
     try:
-        store = await owner.store(service.store, request_state.begun_at(request.scope))
+        store = await owner.store(service.store, request_state.request_start(request.scope))
     except NotFound as error:
         raise problems.Problem(401, "The key is for a tenant that does not exist.", code="invalid_api_key") from error
     permission = permissions.Permission(request, service.authenticate, owner, scope)

@@ -74,7 +74,7 @@ class TurnOptions(NamedTuple):
     losses: Sequence[Loss] = ()  # what no upstream is sent
     is_live: bool = False  # whether a stream has its output while it comes, also in the background
     is_next: bool = False  # whether it follows another answer to the same request, to which the key belongs
-    at_end: Callable[[AsyncRecorder], object] = id  # what is called before the end of an answer is stored
+    at_end: Callable[[AsyncRecorder], object] | None = None  # is called before the end of an answer is stored
 
     @property
     def besides(self) -> JsonObject:
@@ -334,7 +334,7 @@ class Turn:
         ]
 
 
-async def begun(turn: Turn, counted: ExitStack | None) -> tuple[JsonObject, AsyncGenerator[JsonObject]]:
+async def begin_answer(turn: Turn, counted: ExitStack | None) -> tuple[JsonObject, AsyncGenerator[JsonObject]]:
     """The first event of an answer, and those after it; one in the background is counted from now on, unless it is.
 
     Without an answer, what was said is taken back.
@@ -390,7 +390,8 @@ async def answer_events(turn: Turn) -> AsyncGenerator[JsonObject]:
                 if isinstance(interruption, GeneratorExit):
                     return  # nobody reads the last event
                 asyncio.current_task().uncancel()  # type: ignore[union-attr]  # a task was cancelled
-            turn.options.at_end(recorder)
+            if turn.options.at_end is not None:
+                turn.options.at_end(recorder)
         ending = await turn.ending(beginning, recorder)
         await turn.settle()
         for made in growing.end(ending):

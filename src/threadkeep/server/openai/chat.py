@@ -43,7 +43,7 @@ async def create(call: Call) -> Response:
     body = await requests.body_object(call.request, call.service.max_body_bytes)
     turn = await _turn(call, body)
     with ExitStack() as counted:
-        first, events = await turns.begun(turn, counted)
+        first, events = await turns.begin_answer(turn, counted)
     headers = turns.loss_headers(turn.rendered)
     if turn.options.is_stream:
         shown = CompletionChunks(bool((body.get("stream_options") or {}).get("include_usage")))

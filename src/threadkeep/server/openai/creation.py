@@ -43,7 +43,7 @@ from threadkeep.server.provider_answers import BAD_GATEWAY, UpstreamError, refus
 from threadkeep.server.requests import body_object, idempotency_key
 from threadkeep.server.service import SEALED, Call, Service
 from threadkeep.server.sessions import placed, unused_branch
-from threadkeep.server.turns import Turn, TurnInput, TurnOptions, begun, loss_headers
+from threadkeep.server.turns import Turn, TurnInput, TurnOptions, begin_answer, loss_headers
 from threadkeep.server.upstreams import Upstream
 from threadkeep.store.aio import AsyncConversation, AsyncStore, uninterrupted
 from threadkeep.store.conversation import Conversation
@@ -54,13 +54,13 @@ from threadkeep.store.work import connections, positions
 
 logger = logging.getLogger(__name__)
 
-# keys of requests that are about the server, and never reach an upstream
 SHORT: Final = 64 * 1024  # characters of a text whose request is not a large one
+# keys of requests that are about the server, and never reach an upstream
 _OWN: Final = frozenset(
     {"conversation", "previous_response_id", "stream", "stream_options", "background", "store", "input"}
 )
-# and those that are about how it is answered: a repeated request with the same key may have others
 _OUTPUTS: Final = ALL_KINDS.outputs
+# keys that are about how a request is answered: a repeated one with the same idempotency key may have others
 _WAYS: Final = frozenset({"stream", "stream_options", "background", "include", "store"})
 
 
@@ -73,7 +73,7 @@ async def create(call: Call) -> Response:
         turn = await _turn(call, body, keeps=call.service.store_false == "keep")
         if turn.options.is_background and turn.options.is_stream:  # before it begins, which it would do unseen
             followed.enter_context(call.service.streams.taking(call.permission.owner.name))
-        first, events = await begun(turn, counted)
+        first, events = await begin_answer(turn, counted)
         if turn.options.is_background:
             call.service.in_background(drained(events), counted.pop_all())
         return await _answer(turn, first, events, followed)
@@ -105,7 +105,7 @@ async def compact(call: Call) -> Response:
     for summarizes in (False, True):
         turn = await _turn(call, asked, keeps=False, summarizes=summarizes)
         with ExitStack() as counted:
-            _, events = await begun(turn, counted)
+            _, events = await begin_answer(turn, counted)
         async with call.service.attended(call.request):
             with call.service.waiting():
                 response = (await drained(events))["response"]

@@ -115,7 +115,7 @@ class Passing:
     ) -> None:  # fmt: skip
         """Pass a WebSocket on, if the provider has one, and its owner not too many; its messages are POSTs in sum."""
         scope, name = websocket.scope, permission.owner.name
-        request_state.begun_at(scope)  # for all of its messages
+        request_state.request_start(scope)  # for all of its messages
         as_call = partial(self._exchange, {**scope, "method": "POST"}, target, permission.owner)
         is_recorded = RecordedRoute.of("POST", target.path) == RecordedRoute("open_responses")
         notes = sockets.SocketNotes(as_call, SocketHistory(self._bytes, name)) if is_recorded else None
@@ -151,7 +151,7 @@ class Passing:
         given: dict[str, str] = {}
         for name, value in headers.items():
             given.setdefault(name, value)  # of headers with the same name, the first counts
-        upstream, since = target.upstream, request_state.begun_at(scope)
+        upstream, since = target.upstream, request_state.request_start(scope)
         facts = CallFacts(route, upstream.name, upstream.url, owner, given, secrets, since=since)
         return self._recording.begin(facts)
 

@@ -110,7 +110,7 @@ async def answer(
     with ExitStack() as counted:
         options = turns.TurnOptions(given.model, conversation.id, None, body.stream, body.background, {})
         turn = turns.Turn(call, upstream, options, conversation, given)
-        first, events = await turns.begun(turn, counted)
+        first, events = await turns.begin_answer(turn, counted)
         piece_in = _text_in if body.stream else None
         going_on = LiveAnswer(call, first, events, counted.pop_all(), piece_in, is_counted=body.background)
     stored, headers = stored_turn(turn.conversation, given.said, first["response"]), turns.loss_headers(turn.rendered)

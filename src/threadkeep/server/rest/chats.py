@@ -52,7 +52,7 @@ async def send(call: deps.Writing, body: thread_models.ChatTurn) -> Response:
         body.messageId, body.model_dump(),
     )  # fmt: skip
     given = PageInput(call, request, model)
-    begun = await threads.begun(call, upstream, conversation, given)
+    begun = await threads.begin_answer(call, upstream, conversation, given)
     if begun is None:
         nothing = _nothing(chunks.ChunkWriter(0, body.messages[-1]["id"]), given.denied)
         return UiChunkStream(nothing, call.permission, headers=chunks.HEADERS)

@@ -60,7 +60,7 @@ async def run(call: deps.Writing, body: thread_models.AgentRun) -> Response:
     )  # fmt: skip
     given = RunInput(call, request, model, body)
     writer = RunWriter(0, body.threadId, body.runId)
-    begun = await threads.begun(
+    begun = await threads.begin_answer(
         call, upstream, conversation, given, context={"context": body.context} if body.context else None,
         losses=_unheeded(body.forwardedProps),
     )  # fmt: skip

@@ -348,7 +348,7 @@ class Begun(NamedTuple):
     place: ExitStack
 
 
-async def begun(
+async def begin_answer(
     call: service.Call, upstream: upstreams.Upstream, conversation: AsyncConversation | None, given: ThreadInput,
     **options: Any,
 ) -> Begun | None:  # fmt: skip
@@ -374,7 +374,7 @@ async def begun(
         id_ = None if conversation is None else conversation.id
         wanted = turns.TurnOptions(given.model, id_, None, **options)
         turn = turns.Turn(call, upstream, wanted, conversation or call.store, given)
-        first, events = await turns.begun(turn, counted)
+        first, events = await turns.begin_answer(turn, counted)
         response_id: str = first["response"]["id"]
         position = (await call.read(responses.find, response_id)).stored.from_position
         if run is not None:

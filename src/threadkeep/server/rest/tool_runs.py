@@ -282,7 +282,7 @@ class ToolRun:
             self.model, self._conversation.id, None, **{**self.options, "at_end": self.hold}, is_next=True
         )
         turn = turns.Turn(self.call, self.upstream, wanted, self._conversation, _ToolOutputs(self))
-        first, answer = await turns.begun(turn, None)
+        first, answer = await turns.begin_answer(turn, None)
         self._is_held, self._may_ask = False, False
         self._conversation, self._rounds = turn.conversation, self._rounds + 1
         self.response_id = first["response"]["id"]

@@ -32,6 +32,8 @@ async def at_once_or_within(
 
     `before` is called and awaited before what must be waited for.
     """
+    # The first step is taken by hand: it ends, or yields what must be waited for. An `async with limit` around all
+    # would enter the limit, and arm its timer where it has one, for each event that is there already.
     steps = awaited.__await__()
     result: T
     try:
