@@ -35,6 +35,9 @@ from threadkeep.formats.canonical.items import ITEM_KEYS, LONGEST_CALL_ID, NAME,
 from threadkeep.formats.shared import arguments
 from threadkeep.formats.shared.reports import Context
 
+if TYPE_CHECKING:
+    from threadkeep.domain.session import Session
+
 
 def overlay(full: Any, base: Any) -> JsonObject | None:
     """What must be laid over `base` to get `full`; None when they are the same JSON."""
@@ -265,10 +268,6 @@ def is_behind_gap(before: ItemEntry | None, entry: ItemEntry) -> bool:
     return entry.turn is not None and 0 <= entry.turn < entry.position and last < entry.position - 1
 
 
-if TYPE_CHECKING:
-    from threadkeep.domain.session import Session
-
-
 @dataclass(frozen=True, slots=True)
 class ServerState:
     """What the provider holds of a conversation: its newest response, and where on our side that response ends."""
@@ -321,9 +320,8 @@ def snapshot_of(session: Session | Snapshot) -> Snapshot:
 def initial_state(settings: JsonObject, boundary: int = -1) -> ServerState | None:
     """The server state that the settings name; None when they name none."""
     previous = settings.get("previous_response_id")
-    if previous is None and settings.get("conversation") is None:
-        return None
-    return ServerState(previous_response_id=previous, boundary=boundary)
+    has_state = previous is not None or settings.get("conversation") is not None
+    return ServerState(previous, boundary) if has_state else None
 
 
 BREAK: Final = b"\n"  # between joined texts
@@ -342,22 +340,26 @@ Glance = tuple[int, str, int, str]
 class PackedEntries(Sequence[ItemEntry]):
     """Plain items: a request of Open Responses looks at none of the messages among them."""
 
-    __slots__ = ("_entries", "_joined", "_last", "_lines", "_others", "_packed", "texts")
+    __slots__ = ("_entries", "_has_makers", "_joined", "_last", "_lines", "_others", "_texts")
 
     def __init__(self, packed: str, lines: Sequence[str], texts: Sequence[bytes], joined: bytes | None = None) -> None:
-        self.texts = texts  # the payloads; if they came joined, each with what follows it
-        self._packed = packed
-        self._joined = joined
+        self._texts = texts  # the payloads …
+        self._joined = joined  # … or all of them in one text, until they are looked at one by one
+        self._has_makers = _SLASH in packed
         self._lines = lines
         self._entries: list[ItemEntry] | None = None
         self._others: list[Glance] | None = None
         self._last: ItemEntry | None = None
 
     @property
+    def texts(self) -> Sequence[bytes]:
+        """The payloads, each with the line break that may follow it."""
+        return self._texts if (joined := self._joined) is None else BytesIO(joined).readlines()
+
+    @property
     def others(self) -> Sequence[Glance]:
         """A glance at each item that is not a message."""
-        others = self._others
-        if others is None:
+        if (others := self._others) is None:
             others = []
             for index, line in enumerate(self._lines):
                 if not line.startswith(_MESSAGE):
@@ -368,12 +370,11 @@ class PackedEntries(Sequence[ItemEntry]):
 
     def seen(self, index: int) -> int | None:
         """`seen` of an item."""
-        seen = self._lines[index].split(" ", 7)[6]
-        return None if seen == _NULL else int(seen)
+        return None if (seen := self._lines[index].split(" ", 7)[6]) == _NULL else int(seen)
 
     def makers(self) -> list[tuple[str | None, str | None]]:
         """`origin` and `maker` of the items that have a maker, which is a word with a slash."""
-        if _SLASH not in self._packed:
+        if not self._has_makers:
             return []
         pairs = (line.split(" ", 5)[3:5] for line in self._lines if _SLASH in line)
         return [(None if one == _NULL else one, other) for one, other in pairs if other != _NULL]
@@ -384,11 +385,11 @@ class PackedEntries(Sequence[ItemEntry]):
 
     def elements(self) -> bytes:
         """The payloads with commas between them."""
-        return b",".join(self.texts) if (joined := self._joined) is None else joined.replace(BREAK, b",")
+        return b",".join(self._texts) if (joined := self._joined) is None else joined.replace(BREAK, b",")
 
     def has_text(self, pattern: re.Pattern[bytes]) -> bool:
         """Whether a payload has such a text in it."""
-        return any(map(pattern.search, self.texts if (joined := self._joined) is None else (joined,)))
+        return any(map(pattern.search, self._texts if (joined := self._joined) is None else (joined,)))
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -401,24 +402,24 @@ class PackedEntries(Sequence[ItemEntry]):
         if self._entries is not None or not isinstance(index, int):
             return self._all()[index]
         if index != -1:
-            return self._at(index)
+            return _entry(self._lines[index], self._apart()[index])
         if self._last is None:  # which is asked for again and again
-            self._last = self._at(index)
+            text = self._texts[-1] if (joined := self._joined) is None else joined[joined.rfind(BREAK) + 1 :]
+            self._last = _entry(self._lines[-1], text)
         return self._last
 
     def __iter__(self) -> Iterator[ItemEntry]:
         return iter(self._all())
 
-    def _at(self, index: int) -> ItemEntry:
-        return _entry(self._lines[index], self.texts[index].rstrip(BREAK))
+    def _apart(self) -> Sequence[bytes]:
+        if (joined := self._joined) is not None:
+            self._texts, self._joined = joined.split(BREAK), None  # in this order: other threads read these
+        return self._texts
 
     def _all(self) -> list[ItemEntry]:
-        entries = self._entries
-        if entries is None:
-            texts = self.texts if (joined := self._joined) is None else joined.split(BREAK)
-            entries = self._entries = list(map(_entry, self._lines, texts))
-            self.texts, self._joined = texts, None  # in this order: no text is kept twice, and other threads read these
-        return entries
+        if self._entries is None:
+            self._entries = list(map(_entry, self._lines, self._apart()))
+        return self._entries
 
 
 # Both return None where a type or an id has a blank, a line break or something escaped in it, the texts are not those
@@ -446,8 +447,7 @@ def entries_of_joined(count: int, packed: str, payload: bytes | None, rest: byte
     if len(lines) != count or not _is_readable(packed, lines):
         return None
     if payload is not None and _are_plain(packed, lines):
-        texts = BytesIO(payload).readlines()  # finds line breaks much faster than `split`
-        return PackedEntries(packed, lines, texts, payload) if len(texts) == count else None
+        return PackedEntries(packed, lines, (), payload) if payload.count(BREAK) == count - 1 else None
     codes = list(map(_code, lines))
     if any(code & ESCAPED for code in codes):
         return None

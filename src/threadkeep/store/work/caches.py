@@ -54,7 +54,7 @@ class CachedHistory:
 def size_of(entries: Collection[ItemEntry]) -> int:
     """About how many bytes items take."""
     if isinstance(entries, entry_rows.PackedEntries):
-        return sum(map(len, entries.texts)) + ENTRY_BYTES * len(entries)
+        return len(entries.elements()) + ENTRY_BYTES * len(entries)
     texts = chain.from_iterable(map(_texts(), entries))
     return sum(map(len, filter(None, texts))) + ENTRY_BYTES * len(entries)
 
