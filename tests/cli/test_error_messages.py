@@ -195,6 +195,7 @@ FORMAT = ["-f", "open_responses"]
 CREATE = CALLS["create_tenant("]
 LIST_BRANCHES = CALLS["branches("]
 UPSTREAM = "--upstream must be NAME=FORMAT@URL"
+TWICE = ["--upstream", "a=messages@http://x", "--upstream", "a=gemini@http://y"]
 ANSWERED = "Known formats: chat_completion, converse, gemini, interactions, messages, open_responses."
 
 # what is typed -> the exit code, how the message begins, and how it ends
@@ -237,6 +238,8 @@ COMMAND_LINES: list[tuple[list[str], int, str, str]] = [
     (["serve", "--upstream", "a=responses@http://x"], 2, UPSTREAM, f"Did you mean 'open_responses'? {ANSWERED}"),
     (["record", "--upstream", "a=ui_messages@http://x"], 2, f"{UPSTREAM}, whose FORMAT is ui_messages, in", ANSWERED),
     (["record", "--upstream", "a=gemini@127.0.0.1:80"], 2, f"{UPSTREAM}, whose URL must be", "not '127.0.0.1:80'."),
+    (["serve", *TWICE], 2, "--upstream names a provider twice.", "."),
+    (["record", *TWICE], 2, "--upstream names a provider twice.", "."),
     (["record", "--upstream", "nonsense"], 2, f"{UPSTREAM}, such as", "."),
     (["serve", "--spool", "calls"], 2, "--spool needs an --upstream whose calls are recorded.", "."),
     (["serve", "--mask", "bogus"], 2, "--mask cannot be bogus.", "."),

@@ -60,6 +60,7 @@ OPTIONS: Final = {
     "other": "--to",
     "tenant": "The tenant's name",
     "text": "TEXT",
+    "upstreams": "--upstream",
     "user_id": "The user's id",
 }
 

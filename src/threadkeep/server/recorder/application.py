@@ -61,9 +61,11 @@ def recorder_app(
     """
     check_settings(store)
     check_limit("max_answer_bytes", max_answer_bytes)
-    table = {upstream.name: upstream for upstream in upstreams}
-    if not table:
-        raise InvalidOption("must name a provider.", argument="upstreams")
+    given = list(upstreams)
+    table = {upstream.name: upstream for upstream in given}
+    if not table or len(table) < len(given):
+        problem = "names a provider twice." if table else "must name a provider."
+        raise InvalidOption(problem, argument="upstreams")
     check_limit("spool_limit", spool_limit)
     check_limit("max_bodies_bytes", max_bodies_bytes)
     recording = RecordingThread(
