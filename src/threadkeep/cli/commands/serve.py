@@ -125,9 +125,9 @@ def serve(
     has_keys = serving.checked_keys(target, host)  # all else is checked: this creates a database
     with serving.listening_at(host, port) as (listening, url):
         serving.say(f"threadkeep: serving {target.shown_url} at {url}/v1")
-        _note_what_is_missing(answering.values())
         if pages:
             serving.say(f"threadkeep: pages for a browser at {url}/{'' if has_keys else f'?token={token}'}")
+        _note_what_is_missing(answering.values())
         serving.run(application, listening, store, limits.max_body_bytes, log)
 
 
