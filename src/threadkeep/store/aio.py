@@ -46,7 +46,7 @@ from threadkeep.domain import jsontext, media, stored
 from threadkeep.domain.reports import UsageKey, UsageRow
 from threadkeep.domain.usage import Price
 from threadkeep.store.changes.watching import AsyncChangeWatcher, Feed
-from threadkeep.store.conversation import Conversation
+from threadkeep.store.conversation import Conversation, refuses_unknown_names
 from threadkeep.store.media.rows import get_media
 from threadkeep.store.media.stores import BlobStore
 from threadkeep.store.moving.copying import CopyReport
@@ -287,7 +287,7 @@ def _take(elements: Iterator[T]) -> list[T]:
     return list(islice(elements, TAKEN))
 
 
-@validation.refuses_unknown_names
+@refuses_unknown_names
 class AsyncStore:
     """A database of conversations; has the methods of `Store` as coroutines.
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, Self, Unpack, overload
+from functools import cache, partial
+from importlib import import_module
+from inspect import CO_COROUTINE, CO_VARKEYWORDS
+from types import FunctionType
+from typing import Any, Final, Literal, Self, TypeVar, Unpack, overload
 
 from threadkeep import public as tk
 from threadkeep.domain import items as item_objects
@@ -19,16 +24,38 @@ from threadkeep.store.reading import responses as stored_responses
 from threadkeep.store.removing import redaction, removal
 from threadkeep.store.streaming import lifecycle, recorder, writer
 from threadkeep.store.usage import ledger, reports
-from threadkeep.store.work import positions, refs, validation
+from threadkeep.store.work import positions, refs
 from threadkeep.store.work import states as _states
-from threadkeep.store.work.handle import ConversationAttributes, Handle
+from threadkeep.store.work.handle import ConversationAttributes, Handle, refusing_others
 from threadkeep.store.work.refs import CACHE_CLAIM_SECONDS, CACHE_SECONDS, CACHE_THRESHOLD, DENIED, LEASE_SECONDS
 from threadkeep.store.writing import annotations as _annotations
 from threadkeep.store.writing import appending as _items
 from threadkeep.store.writing import approvals, attempts, branches, importing, responses, updates, variants
 
+T = TypeVar("T")
+_GROUP: Final = re.compile(r"Unpack\[tk\.(\w+)\]")  # how the keyword arguments of methods are annotated
 
-@validation.refuses_unknown_names
+
+def refuses_unknown_names(cls: type[T]) -> type[T]:
+    """Let the public methods of a class refuse keyword arguments that they do not have, and say what may be meant."""
+    for name, method in list(vars(cls).items()):
+        if isinstance(method, FunctionType) and (name == "__init__" or not name.startswith("_")):
+            code, annotations = method.__code__, map(str, method.__annotations__.values())
+            group = next(filter(None, map(_GROUP.fullmatch, annotations)), None)
+            if not code.co_flags & CO_COROUTINE and (group or not code.co_flags & CO_VARKEYWORDS):
+                count = code.co_argcount + code.co_kwonlyargcount
+                names = [name for name in code.co_varnames[code.co_posonlyargcount : count] if name != "self"]
+                setattr(cls, name, refusing_others(method, cache(partial(_names, names, group and group[1]))))
+    return cls
+
+
+def _names(own: Sequence[str], group: str | None) -> Mapping[str, Any]:
+    """The names of a method's keyword arguments: its own, and those in a public TypedDict."""
+    more = {} if group is None else getattr(import_module("threadkeep"), group).__annotations__
+    return dict.fromkeys(own) | more
+
+
+@refuses_unknown_names
 class Conversation(ConversationAttributes):
     """A stored conversation, on one of its branches.
 

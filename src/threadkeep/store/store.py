@@ -22,7 +22,7 @@ from threadkeep.domain.stored import Page
 from threadkeep.store.changes import feed, watching
 from threadkeep.store.changes import watching as notifications
 from threadkeep.store.checking import run as checking
-from threadkeep.store.conversation import Conversation
+from threadkeep.store.conversation import Conversation, refuses_unknown_names
 from threadkeep.store.media import rows, stores
 from threadkeep.store.moving import copying, exporting, restoring, usage_files
 from threadkeep.store.reading import history, items, lists, rendering, responses
@@ -31,8 +31,8 @@ from threadkeep.store.search import query, rebuilding
 from threadkeep.store.streaming import recovery
 from threadkeep.store.usage import recomputation, reports, rollups, statistics
 from threadkeep.store.usage.prices import PriceBook
-from threadkeep.store.work import caches, refs, tenants, units, validation
-from threadkeep.store.work.handle import DayTrigger, Handle, IndexTrigger, StoreHandle, StoreResources, tenant_missing
+from threadkeep.store.work import caches, refs, tenants, units
+from threadkeep.store.work.handle import DayTrigger, Handle, IndexTrigger, StoreHandle, tenant_missing
 from threadkeep.store.work.replicas import ReplicaReads, replica_reads
 from threadkeep.store.work.tenants import StoreRoot
 from threadkeep.store.work.transactions import EngineTransactions, Transactions
@@ -46,7 +46,7 @@ Status: TypeAlias = Literal["active", "archived"]
 OrderBy: TypeAlias = Literal["activity", "created", "title"]
 
 
-@validation.refuses_unknown_names
+@refuses_unknown_names
 class Store:
     """A database of conversations.
 
@@ -822,7 +822,7 @@ class Store:
         return Conversation(Handle(self.handle.resources, self.handle.transactions, conversation), replayed=replayed)
 
 
-@validation.refuses_unknown_names
+@refuses_unknown_names
 class UnitOfWork(Store):
     """A store inside one transaction, from `Store.begin` or `Store.within`.
 
@@ -871,7 +871,7 @@ def connect(
         engine, is_owned=is_owned, end_stream=end_stream, reads=reads, group_commit=group_commit,
         notifier=notifications.Notifier(engine) if notify and backends.backend_of(engine).notifies else None,
     )  # fmt: skip
-    resources = StoreResources(
+    resources = caches.StoreResources(
         caches.ConfigCache(whole_number("options_bytes", options_bytes, MAX_POSITION)),
         caches.HistoryCache(whole_number("memory_bytes", memory_bytes, MAX_POSITION)), book,
         IndexTrigger() if search else None, DayTrigger(), stores.blob_store(blobs),

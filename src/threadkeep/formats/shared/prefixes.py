@@ -18,20 +18,18 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import wraps
-from typing import Final, TypeAlias
+from typing import Any, Final
 
 import orjson
 
 from threadkeep.domain.jsontext import value_at
-from threadkeep.domain.rendering import AS_IT_IS, ContinuedRequest, Rendered, RenderOptions
-from threadkeep.domain.session import Session
+from threadkeep.domain.rendering import ContinuedRequest, Rendered, RenderOptions
 from threadkeep.errors import FormatError
 from threadkeep.formats.canonical.entries import ItemEntry, Snapshot, initial_state
 from threadkeep.formats.shared import makers, pictures
 from threadkeep.formats.shared.arguments import Report
 from threadkeep.formats.shared.pairing import ALL_KINDS, LAYER, paired
-from threadkeep.formats.shared.rendering import PlainRendered
+from threadkeep.formats.shared.rendering import PlainRendered, Render, unless_short
 from threadkeep.formats.shared.views import turn_starts
 
 _LONG: Final = 32  # items behind a beginning, which grows then
@@ -40,8 +38,6 @@ _ROLES: Final = ("user", "assistant")
 _OF_REQUESTS: Final = re.compile(b"cache|citation")  # what is said of it counts over a whole request
 _OF_THE_END: Final = frozenset({"missing_output", "last_turn"})  # reports on nothing but the last turns
 _TURNS_BEHIND: Final = 2  # of the user: what may still be put between them
-
-Render: TypeAlias = Callable[[Session | Snapshot, RenderOptions], Rendered]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +58,19 @@ def resumed(name: str, key: str) -> Callable[[Render], Callable[..., Rendered]]:
     """Let a function that renders a format go on from the beginning of an earlier request, whose turns are at `key`."""
 
     def decorated(render: Render) -> Callable[..., Rendered]:
-        @wraps(render)
-        def rendered(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Rendered:
-            if not isinstance(session, Snapshot) or session.memo is None or not _is_resumable(session, options):
-                return render(session, options)
-            place = options, session.configured, makers.target_of(session, options, name)
-            known, count = session.memo.get(f"{name} prefix"), len(session.entries)
+        def resume(snapshot: Snapshot, memo: dict[str, Any], options: RenderOptions) -> Rendered:
+            if not _is_resumable(snapshot, options):
+                return render(snapshot, options)
+            place = options, snapshot.configured, makers.target_of(snapshot, options, name)
+            known, count = memo.get(f"{name} prefix"), len(snapshot.entries)
             if known is None or known.place != place or known.count > count:
-                made, known = render(session, options), RequestPrefix(place, max(count - _LONG, 0))
+                made, known = render(snapshot, options), RequestPrefix(place, count - _LONG)
             else:
-                made, known = _History(render, key, session, options).rendered(known)
-            session.memo[f"{name} prefix"] = known
+                made, known = _History(render, key, snapshot, options).rendered(known)
+            memo[f"{name} prefix"] = known
             return made
 
-        return rendered
+        return unless_short(render, resume, _LONG)
 
     return decorated
 

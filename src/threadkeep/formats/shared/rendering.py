@@ -5,16 +5,18 @@ What JSON or providers have no form for is replaced: rows keep it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
+from typing import Any, Final, NamedTuple, TypeAlias, get_args
 
 import orjson
 
 from threadkeep.domain.formats import STATEFUL, FormatName
 from threadkeep.domain.jsontext import PLAIN, REQUEST_DEPTH, JsonObject, dumps, encode
-from threadkeep.domain.rendering import Loss, Rendered, RenderOptions, Repair
+from threadkeep.domain.rendering import AS_IT_IS, Loss, Rendered, RenderOptions, Repair
+from threadkeep.domain.session import Session
 from threadkeep.errors import CannotRender
 from threadkeep.formats.canonical.entries import (
     ItemEntry,
@@ -34,12 +36,25 @@ from threadkeep.formats.shared.reports import Context
 from threadkeep.formats.shared.setting_rules import Rows, fitted, settings_for
 from threadkeep.formats.shared.views import HistoryView, view_of
 
-if TYPE_CHECKING:
-    from threadkeep.domain.session import Session
-
 _TAKEN: Final = "taken"  # the place in what snapshots share: for whom all settings are taken
 _CHECKED: Final = "texts"  # the place in a snapshot's memo: how many entries hold valid text alone
 _codec: Final = itemgetter(ItemEntry._fields.index("codec"))
+
+
+Render: TypeAlias = Callable[[Session | Snapshot, RenderOptions], Rendered]
+Resume: TypeAlias = Callable[[Snapshot, dict[str, Any], RenderOptions], Rendered]
+
+
+def unless_short(render: Render, resume: Resume, most: int) -> Callable[..., Rendered]:
+    """Render a stored history of more items in another way, which gets what formats remember of them."""
+
+    @wraps(render)
+    def rendered(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Rendered:
+        if isinstance(session, Snapshot) and session.memo is not None and len(session.entries) > most:
+            return resume(session, session.memo, options)
+        return render(session, options)
+
+    return rendered
 
 
 class ShownMessage(NamedTuple):

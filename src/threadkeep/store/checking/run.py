@@ -27,7 +27,7 @@ from threadkeep.store.moving.contents import SHARED, Row, begin_snapshot, pages
 from threadkeep.store.moving.exporting import ExportSource
 from threadkeep.store.removing.batches import Progress
 from threadkeep.store.usage.rollups import compare_batch, different_days, invalidate, roll_up
-from threadkeep.store.work.handle import StoreResources
+from threadkeep.store.work.caches import StoreResources
 from threadkeep.store.work.refs import TENANT_WIDE, ConversationRef, Scope
 from threadkeep.store.work.transactions import Transactions
 

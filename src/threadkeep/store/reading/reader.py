@@ -18,6 +18,7 @@ from threadkeep.store.media.cutting import MediaForm
 from threadkeep.store.reading import calls, history, items, overviews, responses, siblings
 from threadkeep.store.store import Store
 from threadkeep.store.work import handle, transactions, validation
+from threadkeep.store.work.caches import StoreResources
 from threadkeep.store.work.refs import ConversationState, Scope, first_positions, position_of, position_of_id
 from threadkeep.store.work.states import read_states
 
@@ -35,7 +36,7 @@ class Reader:
 
     _connection: Connection
     _transactions: transactions.Transactions
-    _resources: handle.StoreResources
+    _resources: StoreResources
     _scope: Scope
     _check: responses.Check
 

@@ -24,7 +24,8 @@ from threadkeep.store.context_caches import render_with_cache
 from threadkeep.store.media.urls import cache_for, takes_urls, with_urls
 from threadkeep.store.reading import history, tails
 from threadkeep.store.work import caches, connections, item_rows, refs, validation
-from threadkeep.store.work.handle import Handle, HandleCache, StoreResources
+from threadkeep.store.work.caches import StoreResources
+from threadkeep.store.work.handle import Handle, HandleCache
 from threadkeep.store.work.refs import BranchRef, ConfigHashes, ConversationState, Lineage, get_row
 
 if TYPE_CHECKING:

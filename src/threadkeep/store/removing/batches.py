@@ -19,7 +19,8 @@ from threadkeep.errors import InvalidOption
 from threadkeep.store.media import collecting
 from threadkeep.store.removing import purging, redaction, rules
 from threadkeep.store.streaming.recovery import StreamRecovery
-from threadkeep.store.work import connections, handle, refs
+from threadkeep.store.work import connections, refs
+from threadkeep.store.work.caches import StoreResources
 from threadkeep.store.work.pacing import Breaks, Change, Find, Pace
 from threadkeep.store.work.transactions import Transactions
 
@@ -55,7 +56,7 @@ class Batches:
         self,
         transactions: Transactions,
         tenant: int,
-        resources: handle.StoreResources,
+        resources: StoreResources,
         progress: Progress | None = None,
     ) -> None:
         self._transactions, self._tenant, self._blobs = transactions, tenant, resources.blobs

@@ -25,7 +25,7 @@ from threadkeep.store.removing import purging, rules
 from threadkeep.store.removing.batches import FOUND, Batches, Progress
 from threadkeep.store.removing.purging import STATUSES, changes_before
 from threadkeep.store.work import connections, erasures, idempotency, validation
-from threadkeep.store.work.handle import StoreResources
+from threadkeep.store.work.caches import StoreResources
 from threadkeep.store.work.refs import Scope
 from threadkeep.store.work.transactions import Transactions
 

@@ -20,12 +20,13 @@ from threadkeep.db.search import search_of
 from threadkeep.store.removing.batches import Batches
 from threadkeep.store.removing.rules import Rows
 from threadkeep.store.search.index import index_new
-from threadkeep.store.work import handle, refs
+from threadkeep.store.work import refs
+from threadkeep.store.work.caches import StoreResources
 from threadkeep.store.work.pacing import Done, Pace
 from threadkeep.store.work.transactions import Transactions
 
 
-def reindex(transactions: Transactions, scope: refs.Scope, resources: handle.StoreResources, *, rebuild: bool) -> int:
+def reindex(transactions: Transactions, scope: refs.Scope, resources: StoreResources, *, rebuild: bool) -> int:
     """Index everything that is new, or with `rebuild` everything; returns how many documents were made."""
     scope.check_all_users("The search index covers all users", "reindex()")
     transactions.write(lambda connection: search_of(connection).make(connection), is_repeatable=True)

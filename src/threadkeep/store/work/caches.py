@@ -7,7 +7,7 @@ the conversation is the same: a handle that begins with it reads the revision an
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 from hashlib import sha256
@@ -29,6 +29,10 @@ from threadkeep.store.work.refs import tenant_not_found
 
 if TYPE_CHECKING:
     from threadkeep.formats.canonical.entries import ItemEntry
+    from threadkeep.store.media import stores
+    from threadkeep.store.usage import observing
+    from threadkeep.store.usage.prices import PriceBook
+    from threadkeep.store.work.handle import DayTrigger, IndexTrigger
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -327,3 +331,19 @@ def unmark_definitions(connection: Connection, tenant: int, hashes: Sequence[byt
 
 def _short(value: object) -> str | None:
     return value if isinstance(value, str) and len(value) <= 60 else None  # noqa: PLR2004 - a column for people
+
+
+@dataclass(frozen=True, slots=True)
+class StoreResources:
+    """What all handles of a store share; `index_trigger` is None if search is off, `blobs` if rows keep media.
+
+    `observers` are called with each row of the ledger.
+    """
+
+    configs: ConfigCache
+    histories: HistoryCache
+    prices: PriceBook
+    index_trigger: IndexTrigger | None
+    day_trigger: DayTrigger
+    blobs: stores.BlobStore | None = None
+    observers: list[observing.Observer] = field(default_factory=list)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from threadkeep import errors
 from threadkeep import public as tk
@@ -21,37 +21,33 @@ from threadkeep.formats.canonical import entries as entry_rows
 from threadkeep.store.reading import history
 from threadkeep.store.search import index
 from threadkeep.store.usage import observing, rollups
-from threadkeep.store.work.caches import CachedHistory, HistoryCache
+from threadkeep.store.work.caches import CachedHistory, HistoryCache, StoreResources
 from threadkeep.store.work.refs import BranchRef, Scope
 
 if TYPE_CHECKING:
     from threadkeep.formats.canonical.entries import ItemEntry, Snapshot
-    from threadkeep.store.media import cutting, stores
+    from threadkeep.store.media import cutting
     from threadkeep.store.reading.history import HistoryPage
     from threadkeep.store.usage.ledger import Attempt
-    from threadkeep.store.usage.prices import PriceBook
-    from threadkeep.store.work import caches, tenants
+    from threadkeep.store.work import tenants
     from threadkeep.store.work.item_rows import ItemRecord
     from threadkeep.store.work.refs import ConversationState
     from threadkeep.store.work.transactions import Transactions
 
+T = TypeVar("T")
 _NOT_OPTIONS: Final = frozenset({"response_boundary", "imported"})  # stored among the options
 
 
-@dataclass(frozen=True, slots=True)
-class StoreResources:
-    """What all handles of a store share; `index_trigger` is None if search is off, `blobs` if rows keep media.
+def refusing_others(method: Callable[..., T], known: Callable[[], Mapping[str, Any]]) -> Callable[..., T]:
+    """A method that refuses keyword arguments with other names than those that are known."""
 
-    `observers` are called with each row of the ledger.
-    """
+    @wraps(method)
+    def call(*args: Any, **given: Any) -> T:
+        if given and not given.keys() <= known().keys():
+            raise options.unknown_option(min(given.keys() - known().keys()), known())
+        return method(*args, **given)
 
-    configs: caches.ConfigCache
-    histories: HistoryCache
-    prices: PriceBook
-    index_trigger: IndexTrigger | None
-    day_trigger: DayTrigger
-    blobs: stores.BlobStore | None = None
-    observers: list[observing.Observer] = field(default_factory=list)
+    return call
 
 
 def tenant_missing() -> errors.InvalidOption:

@@ -13,7 +13,8 @@ from threadkeep.domain.ids import new_key
 from threadkeep.errors import Conflict, DatabaseUnavailable, InvalidOption, NotFound
 from threadkeep.store.media import collecting
 from threadkeep.store.removing import batches, retention, rules
-from threadkeep.store.work import handle, refs, units, validation
+from threadkeep.store.work import refs, units, validation
+from threadkeep.store.work.caches import StoreResources
 from threadkeep.store.work.transactions import Transactions
 
 DEFAULT_TENANT: Final = "default"  # of a store without tenants
@@ -68,7 +69,7 @@ def create_tenant(transactions: Transactions, name: str) -> int:
     return transactions.write(lambda connection: _insert_tenant(connection, name))
 
 
-def delete_tenant(transactions: Transactions, tenant: int, resources: handle.StoreResources) -> None:
+def delete_tenant(transactions: Transactions, tenant: int, resources: StoreResources) -> None:
     """Delete a tenant with all its data in many transactions; start again if conversations are created during it."""
     retention.check_blobs(transactions, tenant, resources)
     for _ in range(ROUNDS):

@@ -7,17 +7,13 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from difflib import get_close_matches
-from functools import cache, wraps
-from importlib import import_module
-from inspect import CO_COROUTINE, CO_VARKEYWORDS
-from types import FunctionType
+from functools import wraps
 from typing import Any, Final, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED
 from threadkeep.db.types import IDENTIFIER_BYTES, escaped
 from threadkeep.domain import ids, jsontext
-from threadkeep.domain.options import unknown_option
 from threadkeep.domain.reports import midnight
 from threadkeep.errors import InvalidOption, did_you_mean, shown
 
@@ -34,43 +30,12 @@ FIRST_DAY: Final = date(1000, 1, 1)  # that all databases and the arithmetic of 
 LAST_DAY: Final = date(9999, 12, 30)  # … and the last one
 EARLIEST: Final = midnight(FIRST_DAY, UTC)
 LATEST: Final = midnight(LAST_DAY, UTC)
-_GROUP: Final = re.compile(r"Unpack\[tk\.(\w+)\]")  # how the keyword arguments of methods are annotated
 _NUMBER: Final = re.compile(r"-?[0-9]{1,4000}")  # of no more digits than Python reads
 MAX_LABELS: Final = 16  # that a filter has: a statement is made for each number of them
 MAX_TITLE: Final = 1_000  # characters: lists show titles, many at once
 MAX_PROPERTIES: Final = 16
 MAX_PROPERTY_NAME: Final = 64  # characters, as OpenAI's APIs limit their metadata …
 MAX_PROPERTY: Final = 512  # … and its values
-
-
-def refuses_unknown_names(cls: type[T]) -> type[T]:
-    """Let the public methods of a class refuse keyword arguments that they do not have, and say what may be meant."""
-    for name, method in list(vars(cls).items()):
-        if isinstance(method, FunctionType) and (name == "__init__" or not name.startswith("_")):
-            code, annotations = method.__code__, map(str, method.__annotations__.values())
-            group = next(filter(None, map(_GROUP.fullmatch, annotations)), None)
-            if not code.co_flags & CO_COROUTINE and (group or not code.co_flags & CO_VARKEYWORDS):
-                count = code.co_argcount + code.co_kwonlyargcount
-                names = [name for name in code.co_varnames[code.co_posonlyargcount : count] if name != "self"]
-                setattr(cls, name, _checked(method, names, group and group[1]))
-    return cls
-
-
-def _checked(method: Callable[..., T], names: Sequence[str], group: str | None) -> Callable[..., T]:
-    """The method, whose keyword arguments have these names, or are in a public TypedDict."""
-
-    @cache
-    def known() -> Mapping[str, Any]:
-        more = {} if group is None else getattr(import_module("threadkeep"), group).__annotations__
-        return dict.fromkeys(names) | more
-
-    @wraps(method)
-    def call(*args: Any, **options: Any) -> T:
-        if options and not options.keys() <= known().keys():
-            raise unknown_option(min(options.keys() - known().keys()), known())
-        return method(*args, **options)
-
-    return call
 
 
 def identifier(argument: str, value: object) -> str:
