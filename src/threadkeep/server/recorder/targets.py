@@ -33,15 +33,18 @@ _HOP_BY_HOP: Final = frozenset(
 
 
 @cache
-def _routes(method: str) -> list[tuple[re.Pattern[str], FormatName]]:
-    """How the path of a call ends that has a model answer, or asks for such an answer again, and in which format."""
+def _routes() -> Mapping[str, Sequence[tuple[re.Pattern[str], FormatName]]]:
+    """How the path of a call ends that has a model answer, or asks for such an answer again, and in which format.
+
+    By method.
+    """
     apis = [(name, get_format(name).api) for name in NAMES]
     routes: list[tuple[FormatName, str]] = [(name, api.route) for name, api in apis if api is not None and api.route]
     again = [(name, f"{route}/(?P<response>[^/]+)") for name, route in routes if name in STATEFUL]
     asides = [(name, f"{route}/(?P<aside>compact)") for name, route in routes if name == "open_responses"]
     cancelled = [(name, f"{route}/cancel") for name, route in again]
-    of_method = again if method == "GET" else [*routes, *asides, *cancelled] if method == "POST" else []
-    return [(re.compile(route), name) for name, route in of_method]
+    by_method: Mapping[str, Sequence[tuple[FormatName, str]]] = {"GET": again, "POST": [*routes, *asides, *cancelled]}
+    return {method: [(re.compile(route), name) for name, route in ends] for method, ends in by_method.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,7 @@ class RecordedRoute(NamedTuple):
     @classmethod
     def of(cls, method: str, path: str) -> RecordedRoute | None:
         """Return what a call asks for; None for any other call."""
-        for pattern, format_ in _routes(method):
+        for pattern, format_ in _routes().get(method, ()):
             if found := pattern.fullmatch(path):
                 groups = found.groupdict()
                 if "response" in groups:
